@@ -1,0 +1,5 @@
+package natstest
+
+import "testing"
+
+func TestMain(m *testing.M) { VerifyTestMain(m) }
