@@ -1,0 +1,28 @@
+// Package backoff spaces out repeated attempts: exponentially, with jitter, up to a limit.
+package backoff
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff yields the waits between attempts. It is not safe for concurrent use.
+type Backoff struct {
+	first, limit, next time.Duration
+}
+
+// New returns a backoff that begins around first and doubles up to limit.
+func New(first, limit time.Duration) *Backoff {
+	return &Backoff{first: first, limit: max(first, limit), next: first}
+}
+
+// Next returns the next wait: between a half and the whole of the present step, so that many who failed together do not come
+// back together.
+func (b *Backoff) Next() time.Duration {
+	step := b.next
+	b.next = min(b.next*2, b.limit)
+	return step/2 + rand.N(step/2+1)
+}
+
+// Reset begins again, after a success.
+func (b *Backoff) Reset() { b.next = b.first }
