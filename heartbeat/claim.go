@@ -1,0 +1,239 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/partigo/parti/internal/backoff"
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/types"
+)
+
+// claim takes the worker's key under a new incarnation. It goes on until it has one; the error says that the loop is to end.
+func (p *Publisher) claim() error {
+	retry := backoff.New(20*time.Millisecond, p.cfg.Timing.Interval)
+	rival := rivalry{}
+	for {
+		var err error
+		if p.id == "" {
+			err = p.claimPooled(&rival)
+		} else {
+			err = p.claimGiven(&rival)
+			if p.cfg.ID == "" && p.id != "" && (errors.Is(err, errWaiting) || errors.Is(err, types.ErrWorkerIDTaken)) {
+				p.id, rival = "", rivalry{} // a pooled ID that another process has got meanwhile: take another
+				continue
+			}
+		}
+		p.report(err)
+		if err == nil {
+			return nil
+		}
+		wait := time.NewTimer(retry.Next())
+		select {
+		case <-wait.C:
+		case <-p.seen: // the key changed hands or ended: look again
+			wait.Stop()
+		case <-p.leave:
+			wait.Stop()
+			return types.ErrStopped
+		case <-p.ctx.Done():
+			wait.Stop()
+			return p.ctx.Err()
+		}
+	}
+}
+
+// rivalry is what is known about another holder of a given ID.
+type rivalry struct {
+	nonce   string
+	renewed bool      // it has renewed the key while this process waited: it lives
+	missing time.Time // since when the key is gone without a proof that its holder is
+}
+
+// errWaiting: the ID is not free yet, and may become so.
+var errWaiting = errors.New("heartbeat: waiting for the worker ID to become free")
+
+// claimGiven tries once to claim the worker's own ID.
+func (p *Publisher) claimGiven(r *rivalry) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
+	defer cancel()
+	e, err := p.cfg.Store.Get(ctx, KeyPrefix+p.id)
+	if err != nil && !errors.Is(err, kv.ErrNotFound) {
+		return err
+	}
+	over, free := p.claimable(e, err == nil)
+	if free && over == types.ClaimedNothing {
+		lost, err := p.mayHaveLostKeys(ctx, e)
+		if err != nil {
+			return err
+		}
+		if lost && !r.goneFor(p.cfg.Timing.TTL) {
+			return fmt.Errorf("%w: the key of %q is missing without an expiry; waiting one HeartbeatTTL (%v)", errWaiting, p.id, p.cfg.Timing.TTL)
+		}
+	}
+	if !free {
+		return r.judge(p.id, e)
+	}
+	return p.take(ctx, p.id, over, e.Revision)
+}
+
+// claimable says whether the ID may be claimed over the entry, and what that is.
+func (p *Publisher) claimable(e kv.Entry, found bool) (types.ClaimedOver, bool) {
+	switch {
+	case found && e.Op == kv.Delete && e.Revision == p.deleted:
+		return types.ClaimedOwn, true
+	case !found, e.Op == kv.Delete:
+		return types.ClaimedNothing, true
+	case e.Op == kv.Expire:
+		return types.ClaimedExpiry, true
+	}
+	h, err := types.DecodeHeartbeat(e.Key[len(KeyPrefix):], e.Value)
+	switch {
+	case err != nil:
+		return "", false
+	case h.State == types.WorkerLeft && len(h.Unreturned) == 0:
+		return types.ClaimedLeft, true
+	case h.State == types.WorkerRestarting && len(h.Unreturned) == 0:
+		return types.ClaimedRestarting, true
+	case p.former[h.Incarnation]:
+		return types.ClaimedOwn, true
+	}
+	return "", false
+}
+
+// mayHaveLostKeys reports whether a key that is not there may have been lost rather than never written: an operator deleted
+// it, or the bucket is younger than the commit beside it.
+func (p *Publisher) mayHaveLostKeys(ctx context.Context, e kv.Entry) (bool, error) {
+	if e.Op == kv.Delete {
+		return true, nil
+	}
+	commit, err := p.cfg.CommitCreated(ctx)
+	if err != nil || commit.IsZero() {
+		return false, err
+	}
+	created, err := p.cfg.Store.Identity(ctx)
+	return created.After(commit), err
+}
+
+// goneFor reports whether the key has been missing for d on this process's own clock.
+func (r *rivalry) goneFor(d time.Duration) bool {
+	if r.missing.IsZero() {
+		r.missing = time.Now()
+	}
+	return time.Since(r.missing) >= d
+}
+
+// judge tells a holder that lives from one whose key is only not over yet.
+func (r *rivalry) judge(id string, e kv.Entry) error {
+	h, err := types.DecodeHeartbeat(id, e.Value)
+	if err != nil {
+		return fmt.Errorf("%w: %q: the key holds what is no heartbeat: %w", types.ErrWorkerIDTaken, id, err)
+	}
+	nonce := h.Nonce + h.Timestamp.String()
+	if r.nonce != "" && r.nonce != nonce {
+		r.renewed = true
+	}
+	r.nonce = nonce
+	if r.renewed {
+		return fmt.Errorf("%w: %q is held by incarnation %s, which renewed it at %s: give every process its own ID",
+			types.ErrWorkerIDTaken, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
+	}
+	return fmt.Errorf("%w: %q is held by incarnation %s, last renewed at %s",
+		errWaiting, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
+}
+
+// take writes the claim over the entry at the given revision.
+func (p *Publisher) take(ctx context.Context, id string, over types.ClaimedOver, revision uint64) error {
+	p.holder = types.Holder{Worker: id, Incarnation: uuid.NewString()}
+	p.id, p.over, p.revision = id, over, revision
+	h := types.Heartbeat{
+		WorkerID: id, Incarnation: p.holder.Incarnation, SchemaVersion: types.HeartbeatSchema,
+		ClaimedOver: over, Nonce: uuid.NewString(), Timestamp: time.Now().UTC(),
+	}
+	p.cfg.Compose(&h)                                                     // says false, as there is no incarnation yet
+	h.AppliedVersion, h.Unreturned, h.State = 0, nil, types.WorkerJoining // nothing of an earlier incarnation
+	data, err := h.Encode()
+	if err != nil {
+		return err
+	}
+	clear(p.inFlight)
+	at := time.Now()
+	p.inFlight[h.Nonce] = sent{h, at}
+	rev, err := p.cfg.Store.Put(ctx, KeyPrefix+id, data, revision, 0)
+	switch {
+	case err == nil:
+	case kv.IsUnknown(err):
+		// Whether it landed shows at the next look: the incarnation is remembered as one of this process's own.
+		p.former[p.holder.Incarnation] = true
+		return p.unclaimed(err)
+	default:
+		return p.unclaimed(err)
+	}
+	p.former[p.holder.Incarnation] = true
+	p.revision = rev
+	clear(p.inFlight)
+	p.cfg.Lease.Renew(at)
+	return nil
+}
+
+// unclaimed forgets a claim that did not succeed. A pooled ID is given up with it.
+func (p *Publisher) unclaimed(err error) error {
+	p.holder, p.revision = types.Holder{}, 0
+	clear(p.inFlight)
+	if p.cfg.ID == "" && !kv.IsUnknown(err) {
+		p.id = ""
+	}
+	return err
+}
+
+// claimPooled claims the lowest free ID of one listing. When it loses a race it tries others at random, among twice as many
+// each time, so that many starters spread over the free IDs instead of queueing for the first.
+func (p *Publisher) claimPooled(r *rivalry) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
+	defer cancel()
+	if lost, err := p.mayHaveLostKeys(ctx, kv.Entry{}); err != nil {
+		return err
+	} else if lost && !r.goneFor(p.cfg.Timing.TTL) {
+		return fmt.Errorf("%w: the heartbeat bucket is younger than the commit beside it; waiting one HeartbeatTTL (%v)",
+			errWaiting, p.cfg.Timing.TTL)
+	}
+	entries, err := p.cfg.Store.List(ctx, KeyPrefix+"*")
+	if err != nil {
+		return err
+	}
+	tried := map[int]bool{}
+	var last error
+	for window := 1; window <= 1<<12; window *= 2 {
+		n := p.pick(entries, tried, window)
+		tried[n] = true
+		id := p.pooled(n)
+		e, found := entries[KeyPrefix+id]
+		over, _ := p.claimable(e, found)
+		if last = p.take(ctx, id, over, e.Revision); !kv.IsConflict(last) {
+			return last
+		}
+	}
+	return last
+}
+
+func (p *Publisher) pooled(n int) string { return p.cfg.Pool + "-" + strconv.Itoa(n) }
+
+// pick returns one of the first window free numbers that were not tried, at random.
+func (p *Publisher) pick(entries map[string]kv.Entry, tried map[int]bool, window int) int {
+	skip := rand.IntN(window)
+	for n := 0; ; n++ {
+		e, found := entries[KeyPrefix+p.pooled(n)]
+		if _, free := p.claimable(e, found); !free || e.Op == kv.Delete || tried[n] {
+			continue
+		}
+		if skip == 0 {
+			return n
+		}
+		skip--
+	}
+}
