@@ -1,0 +1,115 @@
+package assignment
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/types"
+)
+
+// Config says what a Calculator works with. A duration that is 0 gets its default; a negative one means none.
+type Config struct {
+	// Self is the leader itself. A first listing without its heartbeat is older than its election and not believed.
+	Self types.Holder
+	// Namespace and Heartbeats name what is watched.
+	Namespace  string
+	Heartbeats *kv.Store
+	Publisher  CommitPublisher
+	Source     types.PartitionSource
+	Strategy   types.AssignmentStrategy
+
+	// HeartbeatTTL is the age at which the server ends heartbeats.
+	HeartbeatTTL time.Duration
+	// RequestTimeout bounds one exchange with the server. Default: a few heartbeats fit, min(2 s, TTL/8).
+	RequestTimeout time.Duration
+
+	// ColdStartWindow and PlannedScaleWindow bound how long joins are collected: without a commit (30 s), and with one (10 s).
+	ColdStartWindow    time.Duration
+	PlannedScaleWindow time.Duration
+	// SettleDelay ends a window early when nobody has come or gone for so long (2 s).
+	SettleDelay time.Duration
+	// ExpectedWorkers, where not 0, ends a window at once when so many are there.
+	ExpectedWorkers int
+	// Cooldown is the least time between two commits for joins (10 s).
+	Cooldown time.Duration
+	// EmergencyGracePeriod is how long a worker has to be missing of whom the server has not said that it expired (TTL/2).
+	EmergencyGracePeriod time.Duration
+
+	// SourceInterval is how often the source is looked at without being asked to (30 s).
+	SourceInterval time.Duration
+	// SourceTimeout and StrategyTimeout bound one call (10 s, 5 s). A call that exceeds it is abandoned, and no other one is
+	// made until it has returned.
+	SourceTimeout   time.Duration
+	StrategyTimeout time.Duration
+	// MaxStrategyFailures is how many failures of the strategy in a row this process leads through (5).
+	MaxStrategyFailures int
+	// PublishTimeout bounds the making of one commit, payloads included (30 s).
+	PublishTimeout time.Duration
+
+	// SeenVersion is the highest version that this process has ever seen anywhere.
+	SeenVersion int64
+	// LastTrouble is when this process last failed to write or to reach the store, before the calculator was made.
+	LastTrouble time.Time
+
+	// Metrics and Logger may be nil.
+	Metrics types.CalculatorMetrics
+	Logger  *slog.Logger
+	// OnStateChange, if set, is called by the loop after each transition, in order. It must return at once.
+	OnStateChange func(from, to types.CalculatorState, reason string)
+	// OnStepDown, if set, is called once when the calculator has ended by itself, with the reason: the lead must be given up. It
+	// runs after everything has ended, and may call Stop.
+	OnStepDown func(error)
+}
+
+func (cfg *Config) setDefaults() {
+	set := func(d *time.Duration, def time.Duration) {
+		switch {
+		case *d == 0:
+			*d = def
+		case *d < 0:
+			*d = 0
+		}
+	}
+	set(&cfg.RequestTimeout, min(2*time.Second, cfg.HeartbeatTTL/8))
+	set(&cfg.ColdStartWindow, 30*time.Second)
+	set(&cfg.PlannedScaleWindow, 10*time.Second)
+	set(&cfg.SettleDelay, 2*time.Second)
+	set(&cfg.Cooldown, 10*time.Second)
+	set(&cfg.EmergencyGracePeriod, cfg.HeartbeatTTL/2)
+	set(&cfg.SourceInterval, 30*time.Second)
+	set(&cfg.SourceTimeout, 10*time.Second)
+	set(&cfg.StrategyTimeout, 5*time.Second)
+	set(&cfg.PublishTimeout, 30*time.Second)
+	if cfg.MaxStrategyFailures == 0 {
+		cfg.MaxStrategyFailures = 5
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = types.NopMetrics{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (cfg *Config) validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: assignment.Config: %s", types.ErrInvalidConfig, what))
+		}
+	}
+	need(cfg.Namespace != "", "Namespace is empty")
+	need(cfg.Heartbeats != nil, "Heartbeats is nil")
+	need(cfg.Publisher != nil, "Publisher is nil")
+	need(cfg.Source != nil, "Source is nil")
+	need(cfg.Strategy != nil, "Strategy is nil")
+	need(cfg.HeartbeatTTL > 0, "HeartbeatTTL must be positive")
+	need(cfg.SourceInterval > 0 && cfg.SourceTimeout > 0 && cfg.StrategyTimeout > 0 && cfg.PublishTimeout > 0 && cfg.RequestTimeout > 0,
+		"SourceInterval and the timeouts must be positive, or 0 for their defaults")
+	need(cfg.MaxStrategyFailures > 0, "MaxStrategyFailures must be positive, or 0 for its default")
+	need(cfg.ExpectedWorkers >= 0, "ExpectedWorkers must not be negative")
+	return errors.Join(errs...)
+}

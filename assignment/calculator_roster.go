@@ -1,0 +1,213 @@
+package assignment
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/types"
+)
+
+const (
+	// workerConfirmations is how many complete listings in a row have to show that half of the workers or more vanished.
+	workerConfirmations = 2
+	// suspicionInterval is how soon a suspicious observation is repeated.
+	suspicionInterval = time.Second
+	// maxRestartGrace bounds what a restarting worker may ask for.
+	maxRestartGrace = 24 * time.Hour
+)
+
+// seat is a worker that the next commit lists.
+type seat struct {
+	plan.Worker
+	// held: the worker is missing, and it is too early to act on that. It keeps what it has and gets nothing.
+	held bool
+}
+
+// roster decides from what is seen which workers the next commit lists. It belongs to the loop.
+type roster struct {
+	detector *EmergencyDetector
+	shrink   *Credibility
+	recovery recovery
+	// graces has the end of the grace of workers that said they restart, in Unix ms, from the moment it was first heard.
+	graces   map[types.Holder]int64
+	listings int // complete listings evaluated so far
+}
+
+func newRoster(cfg *Config) *roster {
+	r := &roster{
+		detector: NewEmergencyDetector(cfg.EmergencyGracePeriod),
+		shrink:   NewCredibility(workerConfirmations),
+		recovery: recovery{hold: cfg.HeartbeatTTL},
+		graces:   make(map[types.Holder]int64),
+	}
+	r.recovery.trouble(cfg.LastTrouble)
+	return r
+}
+
+// sitting is the outcome of one evaluation.
+type sitting struct {
+	seats []seat // sorted by worker ID
+	// dead are committed workers that are not listed any more because they died, gone those that left.
+	dead, gone []string
+	// next is when the outcome may change without an event; zero: not.
+	next time.Time
+	// relist: a complete listing is wanted by next.
+	relist bool
+
+	targets, live, legacy, held int
+}
+
+func (s *sitting) until(at time.Time) {
+	if !at.IsZero() && (s.next.IsZero() || at.Before(s.next)) {
+		s.next = at
+	}
+}
+
+// evaluate compares the committed workers with those seen.
+func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitting {
+	var s sitting
+	listed := make(map[string]*plan.Slice)
+	if committed != nil {
+		for i := range committed.Slices {
+			listed[committed.Slices[i].Worker] = &committed.Slices[i]
+		}
+	}
+	seated := make(map[string]bool, len(view.Members))
+	for id, m := range view.Members {
+		if w, ok := r.seatOf(&m, listed[id], now, &s); ok {
+			s.seats = append(s.seats, seat{Worker: w})
+			seated[id] = true
+		}
+	}
+	r.recovery.trouble(view.Trouble)
+	missing := make(map[string]bool)
+	for id, slice := range listed {
+		if seated[id] {
+			continue
+		}
+		r.absent(slice, view, now, missing, &s)
+	}
+	r.infer(missing, seated, len(listed), view.Listings, now, listed, &s)
+	r.listings = view.Listings
+	for h, until := range r.graces {
+		if until <= now.UnixMilli() {
+			delete(r.graces, h)
+		}
+	}
+	slices.SortFunc(s.seats, func(a, b seat) int { return strings.Compare(a.Worker.Worker, b.Worker.Worker) })
+	slices.Sort(s.dead)
+	slices.Sort(s.gone)
+	return s
+}
+
+// seatOf says what a worker with a value gets.
+func (r *roster) seatOf(m *Member, slice *plan.Slice, now time.Time, s *sitting) (plan.Worker, bool) {
+	if m.Unreadable {
+		return plan.Worker{}, false
+	}
+	if !m.Capabilities.Has(types.CapAckV1) {
+		s.legacy++
+		s.live++
+		return plan.Worker{}, false
+	}
+	switch m.State {
+	case types.WorkerJoining, types.WorkerActive:
+		s.live++
+		s.targets++
+		return plan.Worker{Holder: m.Holder(), Labels: m.Labels, Target: true}, true
+	case types.WorkerRestarting:
+		if until := r.graceOf(m, slice, now); until > now.UnixMilli() {
+			s.until(time.UnixMilli(until))
+			return plan.Worker{Holder: m.Holder(), Labels: m.Labels, GraceUntil: until}, true
+		}
+	case types.WorkerDraining:
+		s.live++
+	}
+	return plan.Worker{}, false
+}
+
+// graceOf returns until when, in Unix ms, a restarting worker keeps its partitions; 0 where it has none or asked for nothing.
+func (r *roster) graceOf(m *Member, slice *plan.Slice, now time.Time) int64 {
+	if slice == nil || slice.Holder != m.Holder() || m.RestartGrace <= 0 {
+		return 0
+	}
+	if until, known := r.graces[slice.Holder]; known {
+		return until
+	}
+	until := slice.GraceUntil // a former leader heard it
+	if until == 0 {
+		grace := min(m.RestartGrace, maxRestartGrace.Milliseconds())
+		until = now.UnixMilli() + grace
+	}
+	r.graces[slice.Holder] = until
+	return until
+}
+
+// absent sorts a committed worker that has no seat: it has left, keeps its grace, has expired, or is missing.
+func (r *roster) absent(slice *plan.Slice, view View, now time.Time, missing map[string]bool, s *sitting) {
+	id := slice.Worker
+	if _, there := view.Members[id]; there {
+		s.gone = append(s.gone, id)
+		return
+	}
+	until := max(slice.GraceUntil, r.graces[slice.Holder])
+	switch {
+	case until > now.UnixMilli():
+		s.until(time.UnixMilli(until))
+		s.seats = append(s.seats, seat{Worker: plan.Worker{Holder: slice.Holder, GraceUntil: until}})
+	case until != 0:
+		s.gone = append(s.gone, id)
+	case !view.Expired[id]:
+		missing[id] = true
+	default:
+		if end := r.recovery.until(now); !end.IsZero() {
+			s.hold(slice, end)
+			return
+		}
+		s.dead = append(s.dead, id)
+	}
+}
+
+// hold keeps the seat of a worker, and looks at it again at end.
+func (s *sitting) hold(slice *plan.Slice, end time.Time) {
+	s.until(end)
+	s.held++
+	// To the plan it is one in a restart grace; what the commit says of its grace does not change, see settleHeld.
+	until := max(1, slice.GraceUntil)
+	s.seats = append(s.seats, seat{Worker: plan.Worker{Holder: slice.Holder, GraceUntil: until}, held: true})
+}
+
+// infer decides about workers that are missing without the server having said that they expired.
+func (r *roster) infer(missing, seated map[string]bool, known, listings int, now time.Time, listed map[string]*plan.Slice, s *sitting) {
+	counted := make(map[string]bool, len(missing)+len(seated))
+	for id := range missing {
+		counted[id] = true
+	}
+	for id := range seated {
+		counted[id] = true
+	}
+	confirmed, _ := r.detector.CheckEmergency(counted, seated)
+	if listings != r.listings {
+		r.shrink.Observe(known, known-len(missing))
+	}
+	believed := r.shrink.Believes(known, known-len(missing))
+	end := r.recovery.until(now)
+	first := r.listings == 0 // a new leader believes its first complete listing
+	for id := range missing {
+		_, dead := slices.BinarySearch(confirmed, id)
+		switch {
+		case !end.IsZero():
+			s.hold(listed[id], end)
+		case first, dead && believed:
+			s.dead = append(s.dead, id)
+		case dead:
+			s.relist = true
+			s.hold(listed[id], now.Add(suspicionInterval))
+		default:
+			s.relist = s.relist || !believed
+			s.hold(listed[id], r.detector.deadline(id))
+		}
+	}
+}

@@ -1,0 +1,9 @@
+package assignment
+
+import (
+	"testing"
+
+	"github.com/partigo/parti/internal/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }

@@ -1,0 +1,100 @@
+package assignment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/types"
+)
+
+// versionGap is how far the first version of a term lies above everything that was seen: commits that the store has lost, and
+// nobody alive remembers, are assumed to be fewer.
+const versionGap = 1 << 16
+
+// maxVersion is above anything that time and versionGap lead to: a higher number is damage, and must not make versions overflow.
+const maxVersion = 1 << 62
+
+// CurrentVersion returns the highest version that was seen or used so far. Hand it to the next term's publisher as
+// PublisherConfig.HighestVersion.
+func (p *AssignmentPublisher) CurrentVersion() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.highest
+}
+
+// NextVersion returns the version for the next commit. seen are the versions that the caller knows of: applied by live
+// workers, announced by earlier leaders.
+//
+// The first version of a term is max(65,536 + the highest seen, Unix time in milliseconds), so that it is new also after the
+// store has lost commits, or everything; each further one is one higher. It jumps again where seen holds a version that
+// no commit known here has: then commits were lost meanwhile. The same version is returned until Publish has used it,
+// whatever came of that.
+func (p *AssignmentPublisher) NextVersion(seen ...int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	top := p.highest
+	for _, v := range seen {
+		if v < maxVersion {
+			top = max(top, v)
+		}
+	}
+	if p.begun && top == p.highest {
+		return top + 1
+	}
+	return max(top+versionGap, time.Now().UnixMilli())
+}
+
+// use takes version for an attempt to publish; it cannot be taken again.
+func (p *AssignmentPublisher) use(version int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if version <= p.highest {
+		return fmt.Errorf("%w: version %d was used or seen before (%d): take NextVersion", types.ErrInvalidConfig, version, p.highest)
+	}
+	p.highest, p.begun = version, true
+	return nil
+}
+
+func (p *AssignmentPublisher) saw(version int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if version < maxVersion {
+		p.highest = max(p.highest, version)
+	}
+}
+
+// DiscoverHighestVersion reads the highest version that the store knows of, in the commit, the commit logs and the leader key,
+// takes it into account for NextVersion, and returns it. Bootstrap does this too. Values that cannot be decoded count nothing;
+// a read that fails is an error.
+func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64, error) {
+	entries, err := p.cfg.Store.List(ctx, record.CommitKey, LeaderKey)
+	if err != nil {
+		return 0, fmt.Errorf("assignment: discover versions: %w", err)
+	}
+	var highest int64
+	for _, e := range entries {
+		// Also of a commit with a newer schema, or one that is damaged in other places, the version counts.
+		var v struct {
+			Version       int64 `json:"version"`
+			CommitVersion int64 `json:"commit_version"`
+		}
+		if json.Unmarshal(e.Value, &v) == nil {
+			highest = max(highest, v.Version, v.CommitVersion)
+		}
+	}
+	// A marker of an ended log tells its version too.
+	logs, err := p.cfg.Store.ListKeys(ctx, record.LogPrefix+"*")
+	if err != nil {
+		return 0, fmt.Errorf("assignment: discover versions: %w", err)
+	}
+	for key := range logs {
+		if v, ok := record.ParseLogKey(key); ok {
+			highest = max(highest, v)
+		}
+	}
+	p.saw(highest)
+	return highest, nil
+}
