@@ -1,0 +1,300 @@
+package ownership
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/types"
+)
+
+// Observer is how the runtime looks at other workers' heartbeats.
+type Observer interface {
+	// Fresh lists the last entries, markers included, of the workers' heartbeat keys, by worker ID. The listing is complete and
+	// reflects the store at a moment after the call began.
+	Fresh(ctx context.Context, workers []string) (map[string]kv.Entry, error)
+	// Follow makes the live heartbeats of exactly these workers arrive at Heard, from some moment before it returns.
+	Follow(workers []string) error
+}
+
+// absence is what is known about a holder whose key is gone without a proof: since when, on this process's own clock.
+type absence struct{ since time.Time }
+
+// recheck is how often holders that have not released are looked at again without being heard: a live heartbeat can be missed.
+const recheck = 3 * time.Second
+
+// Start starts the acquiring loop.
+func (r *Runtime) Start() { r.start.Do(func() { go r.acquire() }) }
+
+// Stop ends the acquiring loop and waits for it, and for every run: the caller has drained before. Runs that never return are
+// not waited for beyond ctx; their names are returned.
+func (r *Runtime) Stop(ctx context.Context) (unreturned []types.Run) {
+	r.stop()
+	r.start.Do(func() { close(r.done) })
+	<-r.done
+	r.mu.Lock()
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	r.mu.Unlock()
+	all := make(chan struct{})
+	go func() { r.runs.Wait(); close(all) }()
+	select {
+	case <-all:
+		return nil
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.draining {
+		unreturned = append(unreturned, types.Run{Partition: s.id, Epoch: s.run.epoch})
+	}
+	return unreturned
+}
+
+// acquire is the loop that looks for releases. It owns the set of followed workers; everything else is under the lock.
+func (r *Runtime) acquire() {
+	defer close(r.done)
+	var followed []string
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var looked uint64 // the last apply step that a fresh observation was made for
+	for {
+		workers, newest, wait := r.pending()
+		if !slices.Equal(workers, followed) {
+			if err := r.cfg.Observer.Follow(workers); err != nil {
+				r.cfg.Logger.Warn("cannot follow the heartbeats of earlier holders", "error", err)
+			} else {
+				followed = workers
+			}
+		}
+		if len(workers) > 0 && (newest > looked || r.takeStale()) {
+			if r.observe(workers) {
+				looked = newest
+				continue
+			}
+			wait = min(wait, 100*time.Millisecond)
+		}
+		timer.Reset(wait)
+		select {
+		case <-r.wake:
+		case <-timer.C:
+			r.overdue()
+			looked = 0
+		case <-r.ctx.Done():
+			_ = r.cfg.Observer.Follow(nil)
+			return
+		}
+	}
+}
+
+// pending returns the workers whose release is waited for and may be looked for now, the newest apply step among those who
+// wait, and how long nothing needs to be done if nothing is heard.
+func (r *Runtime) pending() (workers []string, newest uint64, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait = time.Hour
+	set := map[string]bool{}
+	for s := range r.waiting {
+		w := s.want
+		if len(w.from) == 0 {
+			continue
+		}
+		wait = min(wait, recheck)
+		if r.cfg.HandoffTimeout >= 0 && !w.forced {
+			wait = min(wait, time.Until(w.since.Add(r.cfg.HandoffTimeout)))
+		}
+		if r.stored < w.applied {
+			continue // the server does not have the heartbeat yet that makes an observation fresh
+		}
+		newest = max(newest, w.applied)
+		for _, f := range w.from {
+			set[f.Worker] = true
+		}
+	}
+	for s := range r.draining {
+		if limit := r.drainLimit(s.run); !s.run.late {
+			wait = min(wait, time.Until(s.run.ended.Add(limit)))
+		}
+	}
+	return slices.Sorted(maps.Keys(set)), newest, max(wait, time.Millisecond)
+}
+
+func (r *Runtime) drainLimit(run *run) time.Duration {
+	if run.state == types.OwnershipLost {
+		return r.cfg.FenceGrace
+	}
+	return r.cfg.DrainTimeout
+}
+
+// overdue reports handlers that have not returned in time, and forces the start of what has waited for too long.
+func (r *Runtime) overdue() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.draining {
+		run := s.run
+		if run.late || time.Since(run.ended) < r.drainLimit(run) {
+			continue
+		}
+		run.late = true
+		r.cfg.Metrics.HandlerOverdue(s.id)
+		r.cfg.Logger.Error("handler ignores that its context has ended", "partition", s.id, "epoch", run.epoch,
+			"state", run.state.String(), "for", time.Since(run.ended))
+	}
+	if r.cfg.HandoffTimeout < 0 {
+		return
+	}
+	for s := range r.waiting {
+		w := s.want
+		if len(w.from) == 0 || w.forced || r.stored < w.applied || time.Since(w.since) < r.cfg.HandoffTimeout {
+			continue
+		}
+		w.forced = true
+		r.cfg.Metrics.HandoffForced(s.id)
+		r.cfg.Logger.Error("starting a partition that earlier holders have not released", "partition", s.id, "epoch", w.epoch,
+			"waited", time.Since(w.since), "holders", w.from)
+		r.tryStart(s)
+	}
+}
+
+// takeStale reports whether something was heard that needs a fresh observation.
+func (r *Runtime) takeStale() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stale := r.look
+	r.look = false
+	return stale
+}
+
+// observe makes one fresh observation of the workers and starts what it releases. It reports whether the observation was fresh
+// enough to count.
+func (r *Runtime) observe(workers []string) bool {
+	r.mu.Lock()
+	self, incarnation, storedAt, stored := r.holder.Worker, r.holder.Incarnation, r.storedAt, r.stored
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+	defer cancel()
+	entries, err := r.cfg.Observer.Fresh(ctx, append([]string{self}, workers...))
+	if err != nil {
+		if r.ctx.Err() == nil {
+			r.cfg.Logger.Warn("no fresh observation of earlier holders", "error", err)
+		}
+		return false
+	}
+	if mine, ok := entries[self]; !ok || mine.Absent() || mine.Revision < storedAt {
+		return false // older than the heartbeat that this worker sent after applying
+	}
+	evidence := make(map[string]sight, len(workers))
+	for _, w := range workers {
+		e, found := entries[w]
+		evidence[w] = see(w, e, found)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fenced || r.holder.Incarnation != incarnation {
+		return false
+	}
+	now := time.Now()
+	for s := range r.waiting {
+		if s.want.applied > stored {
+			continue
+		}
+		s.want.from = slices.DeleteFunc(s.want.from, func(f types.From) bool {
+			v, looked := evidence[f.Worker]
+			return looked && r.released(s.id, f, v, now)
+		})
+		r.tryStart(s)
+	}
+	if len(r.waiting) == 0 {
+		clear(r.heard)
+	}
+	return true
+}
+
+// sight is what one fresh look at a worker's key showed.
+type sight struct {
+	expired   bool             // an expiry marker
+	heartbeat *types.Heartbeat // a value that could be read
+}
+
+func see(worker string, e kv.Entry, found bool) sight {
+	if !found || e.Op == kv.Delete {
+		return sight{}
+	}
+	if e.Op == kv.Expire {
+		return sight{expired: true}
+	}
+	h, err := types.DecodeHeartbeat(worker, e.Value)
+	if err != nil {
+		return sight{} // whoever wrote that is not the holder; nothing more is known
+	}
+	return sight{heartbeat: &h}
+}
+
+// released decides by a fresh observation whether the holder can no longer be running the partition. Held: mu.
+func (r *Runtime) released(id string, f types.From, v sight, now time.Time) bool {
+	switch h := v.heartbeat; {
+	case v.expired:
+		return true
+	case h != nil && h.Incarnation == f.Incarnation:
+		delete(r.heard, f.Holder)
+		return Acknowledged(h, f.Version, id)
+	case h != nil && h.ClaimedOver.ProvesRelease():
+		return true
+	}
+	// The key is gone for another reason: one heartbeat life on the own clock must pass.
+	a, known := r.heard[f.Holder]
+	if !known {
+		r.heard[f.Holder] = absence{now}
+		return false
+	}
+	return now.Sub(a.since) >= r.cfg.HeartbeatTTL
+}
+
+// Acknowledged reports whether the heartbeat of a holder says that it has applied version, or left, and no longer runs the
+// partition. The pair is read from this one heartbeat; an old one is as good as a fresh one, since it stays true.
+func Acknowledged(h *types.Heartbeat, version int64, partitionID string) bool {
+	return (h.AppliedVersion >= version || h.State.Gone()) && !h.Names(partitionID)
+}
+
+// Heard takes note of what arrived on the live subject of a worker's heartbeat.
+func (r *Runtime) Heard(worker string, e kv.Entry) {
+	v := see(worker, e, true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	relevant := false
+	for s := range r.waiting {
+		if r.stored < s.want.applied {
+			continue
+		}
+		before := len(s.want.from)
+		s.want.from = slices.DeleteFunc(s.want.from, func(f types.From) bool {
+			if f.Worker != worker {
+				return false
+			}
+			if v.heartbeat == nil || v.heartbeat.Incarnation != f.Incarnation {
+				relevant = true // a marker or another incarnation counts only in a fresh observation
+				return false
+			}
+			return Acknowledged(v.heartbeat, f.Version, s.id)
+		})
+		if len(s.want.from) < before {
+			r.tryStart(s)
+			r.poke() // fewer may have to be followed
+		}
+	}
+	if relevant {
+		r.look = true
+		r.poke()
+	}
+}
+
+// Reconnected makes the runtime look again at what it may have missed.
+func (r *Runtime) Reconnected() {
+	r.mu.Lock()
+	r.look = len(r.waiting) > 0
+	r.mu.Unlock()
+	r.poke()
+}

@@ -1,0 +1,78 @@
+package ownership
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/partigo/parti/types"
+)
+
+// Owns reports whether the partition runs here now: started, not cancelled, and the lease holds. It takes no lock.
+func (r *Runtime) Owns(id string) bool {
+	_, ok := r.running.Load(id)
+	return ok && r.cfg.Lease.Valid()
+}
+
+// Epoch returns the fencing token of the partition's present run here; false where it does not run.
+func (r *Runtime) Epoch(id string) (int64, bool) {
+	v, ok := r.running.Load(id)
+	if !ok || !r.cfg.Lease.Valid() {
+		return 0, false
+	}
+	return v.(*run).epoch, true
+}
+
+// Running returns how many partitions run here now.
+func (r *Runtime) Running() int { return int(r.nRuns.Load()) }
+
+// Applied returns the version of the commit applied last, and the one that heartbeats report.
+func (r *Runtime) Applied() (applied, reported int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.commit.Version, r.report.commit.Version
+}
+
+// Assignment returns a copy of what the commit applied last gives to this worker.
+func (r *Runtime) Assignment() types.Assignment {
+	r.mu.Lock()
+	c := r.commit
+	r.mu.Unlock()
+	a := types.Assignment{Version: c.Version, LeaderRevision: c.LeaderRevision, Lifecycle: c.Lifecycle}
+	if len(c.Entries) > 0 {
+		a.Partitions = make([]types.AssignedPartition, len(c.Entries))
+	}
+	for i, e := range c.Entries { // entries are never changed after they were applied
+		a.Partitions[i] = types.AssignedPartition{Partition: e.Partition.Clone(), Epoch: e.Epoch}
+	}
+	return a
+}
+
+// Partitions returns what every partition does that is assigned to this worker or still runs here, sorted by ID and state.
+func (r *Runtime) Partitions() []types.PartitionStatus {
+	r.mu.Lock()
+	out := make([]types.PartitionStatus, 0, len(r.slots))
+	for _, s := range r.slots {
+		if s.run != nil {
+			p := types.PartitionStatus{ID: s.id, Epoch: s.run.epoch, State: s.run.state, Since: s.run.began, Overdue: s.run.late}
+			if s.run.state != types.OwnershipRunning {
+				p.Since = s.run.ended
+			}
+			out = append(out, p)
+		}
+		if _, waits := r.waiting[s]; waits {
+			p := types.PartitionStatus{ID: s.id, Epoch: s.want.epoch, State: types.OwnershipWaiting, Since: s.want.since}
+			for _, f := range s.want.from {
+				p.WaitingFor = append(p.WaitingFor, f.Holder)
+			}
+			out = append(out, p)
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(out, func(a, b types.PartitionStatus) int {
+		if c := strings.Compare(a.ID, b.ID); c != 0 {
+			return c
+		}
+		return int(a.Epoch - b.Epoch)
+	})
+	return out
+}
