@@ -1,0 +1,184 @@
+package parti_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/source"
+	"github.com/partigo/parti/strategy"
+	"github.com/partigo/parti/types"
+)
+
+// work runs this process's share of the partitions until ctx ends.
+func work(ctx context.Context, conn *nats.Conn) error {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	mgr, err := parti.NewManager(js,
+		source.Static(types.NewPartition("orders", "eu"), types.NewPartition("orders", "us")),
+		strategy.Sticky(),
+		parti.WithNamespace("shop"),
+		parti.WithHandler(func(ctx context.Context, o parti.Ownership) error {
+			fmt.Println("mine:", o.Partition) // o.Epoch is the fencing token: pass it on with every write
+			<-ctx.Done()                      // work until then, and return when it ends
+			return nil
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return mgr.Stop(context.Background()) // handlers return, others take over
+}
+
+// A worker alone in its group owns everything; the more there are, the less each one has.
+func Example() {
+	server := startServer()
+	defer server.Close()
+	conn := connect(server)
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := work(ctx, conn); err != nil {
+		fmt.Println(err)
+	}
+	// Unordered output:
+	// mine: orders.eu
+	// mine: orders.us
+}
+
+// Revoked and lost are different: after a revocation the handler may finish what it is doing, and nobody else starts before it has
+// returned; a partition that was lost may soon run elsewhere.
+func ExampleWithHandler() {
+	server := startServer()
+	defer server.Close()
+
+	working := make(chan struct{})
+	mgr := newManager(server, parti.WithHandler(func(ctx context.Context, o parti.Ownership) error {
+		close(working)
+		<-ctx.Done()
+		switch context.Cause(ctx) {
+		case parti.ErrRevoked:
+			fmt.Println("finish the work at hand, then return")
+		case parti.ErrLeaseExpired:
+			fmt.Println("drop it at once")
+		}
+		return nil
+	}))
+	start(mgr)
+	<-working
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	// Output: finish the work at hand, then return
+}
+
+func ExampleWithHooks() {
+	server := startServer()
+	defer server.Close()
+
+	opened := make(chan struct{})
+	mgr := newManager(server, parti.WithHooks(parti.Hooks{
+		OnAssigned: func(o parti.Ownership) { fmt.Println("open", o.Partition); close(opened) },
+		OnRevoked:  func(o parti.Ownership) { fmt.Println("close", o.Partition) },
+	}))
+	start(mgr)
+	<-opened
+	if err := mgr.Stop(context.Background()); err != nil { // returns when the hooks have returned
+		fmt.Println(err)
+	}
+	// Output:
+	// open p
+	// close p
+}
+
+func ExampleManager_Subscribe() {
+	server := startServer()
+	defer server.Close()
+
+	mgr := newManager(server)
+	changes, unsubscribe := mgr.Subscribe()
+	defer unsubscribe()
+	var seen []parti.State
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for c := range changes { // closed by Stop
+			seen = append(seen, c.To)
+		}
+	})
+	start(mgr)
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	reader.Wait()
+	fmt.Println(seen[0], seen[1], "…", seen[len(seen)-2], seen[len(seen)-1])
+	// Output: init joining … stopping stopped
+}
+
+func ExampleManager_Owns() {
+	server := startServer()
+	defer server.Close()
+
+	running := make(chan parti.Ownership, 1)
+	mgr := newManager(server, parti.WithHandler(func(ctx context.Context, o parti.Ownership) error {
+		running <- o
+		<-ctx.Done()
+		return nil
+	}))
+	start(mgr)
+	o := <-running
+	epoch, ok := mgr.Epoch(o.Partition)
+	fmt.Println(mgr.Owns(o.Partition), ok, epoch == o.Epoch)
+	fmt.Println(mgr.Owns(types.NewPartition("another")))
+
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(mgr.Owns(o.Partition))
+	// Output:
+	// true true true
+	// false
+	// false
+}
+
+func ExampleManager_Status() {
+	server := startServer()
+	defer server.Close()
+
+	mgr := newManager(server, parti.WithWorkerID("pod-3"))
+	start(mgr)
+	s := mgr.Status()
+	fmt.Println(s.WorkerID, "leads:", s.Leading, "behind:", s.Behind, "parked:", s.Parked)
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(mgr.Status().State)
+	// Output:
+	// pod-3 leads: true behind: false parked: 0
+	// stopped
+}
+
+// What cannot work is refused before anything starts, all of it at once, with a text that says what to write instead.
+func ExampleNewManager_refused() {
+	server := startServer()
+	defer server.Close()
+	conn := connect(server)
+	defer conn.Close()
+	js, _ := jetstream.New(conn)
+
+	_, err := parti.NewManager(js, source.Static(types.NewPartition("a.b")), strategy.Sticky(), parti.WithNamespace("my.shop"))
+	fmt.Println(err)
+	// Output:
+	// parti: invalid configuration: Namespace "my.shop" may have letters, digits, '-' and '_' only; for example "orders"
+	// source: partition 0: parti: invalid partition ["a.b"]: key 0 ("a.b") contains '.', '*' or '>', which NATS reads as separators or wildcards: split it into several keys or replace them
+}

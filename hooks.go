@@ -1,0 +1,187 @@
+package parti
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Hooks are called when something happens. Any may be nil. A hook that panics is logged and counts as having returned.
+//
+// The first three are about one partition: for one partition they are called in order, for different ones in parallel, and a
+// partition is not released before they have returned. The others are about the whole worker: one is called at a time, in the
+// order in which things happened; a slow one delays the others and nothing else. Stop waits for all of them as long as its
+// context allows.
+type Hooks struct {
+	// OnAssigned is called when a partition starts here, before its handler.
+	OnAssigned func(o Ownership)
+	// OnRevoked is called when a partition goes to another owner or the Manager stops, after its handler has returned. What the
+	// hook does still happens under this ownership.
+	OnRevoked func(o Ownership)
+	// OnLost is called when the lease has run out: the partition is not this worker's any more. It does not wait for the handler.
+	OnLost func(o Ownership)
+
+	// OnStateChanged is called for every change of the Manager's state.
+	OnStateChanged func(c StateChange)
+	// OnLeaderChanged is called when this worker becomes the leader, or no longer is.
+	OnLeaderChanged func(leading bool)
+	// OnAssignment is called with each assignment that was applied.
+	OnAssignment func(a Assignment)
+	// OnError is called with errors that nobody waits for. The Manager goes on after them.
+	OnError func(err error)
+}
+
+// StateChange is a transition of the Manager's state.
+type StateChange struct {
+	From, To State
+	At       time.Time
+	// Reason says why, in words.
+	Reason string
+}
+
+// lane calls functions one after the other, in the order in which they were added. Its goroutine exists only while there is
+// something to call. The queue is bounded by dropping the oldest: a hook that blocks for ever must not cost memory for ever.
+type lane struct {
+	onPanic func(v any, stack []byte)
+	dropped func(n int)
+
+	mu    sync.Mutex
+	queue []func()
+	busy  bool
+	idle  chan struct{} // closed when the queue was emptied
+}
+
+const laneLimit = 1024
+
+func (l *lane) add(call func()) {
+	l.mu.Lock()
+	if len(l.queue) >= laneLimit {
+		l.queue = l.queue[1:]
+		defer l.dropped(1)
+	}
+	l.queue = append(l.queue, call)
+	if !l.busy {
+		l.busy, l.idle = true, make(chan struct{})
+		go l.drain(l.idle)
+	}
+	l.mu.Unlock()
+}
+
+func (l *lane) drain(idle chan struct{}) {
+	for {
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.busy = false
+			close(idle)
+			l.mu.Unlock()
+			return
+		}
+		call := l.queue[0]
+		l.queue = l.queue[1:]
+		l.mu.Unlock()
+		l.protect(call)
+	}
+}
+
+func (l *lane) protect(call func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.onPanic(v, debug.Stack())
+		}
+	}()
+	call()
+}
+
+// wait returns when everything added before has been called, or with the error of ctx.
+func (l *lane) wait(ctx context.Context) error {
+	l.mu.Lock()
+	idle := l.idle
+	busy := l.busy
+	l.mu.Unlock()
+	if !busy {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// subscriptionBuffer is how many changes a subscriber may be behind before it misses some.
+const subscriptionBuffer = 64
+
+// broadcaster hands state changes to subscribers. A slow one loses the oldest changes, never the latest.
+type broadcaster struct {
+	dropped func(n int)
+
+	mu     sync.Mutex
+	last   StateChange
+	subs   map[chan StateChange]struct{}
+	closed bool
+}
+
+func newBroadcaster(dropped func(int)) *broadcaster {
+	return &broadcaster{dropped: dropped, subs: map[chan StateChange]struct{}{}, last: StateChange{At: time.Now()}}
+}
+
+// subscribe returns a channel that has the present state as its first value.
+func (b *broadcaster) subscribe() (<-chan StateChange, func()) {
+	ch := make(chan StateChange, subscriptionBuffer)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ch <- StateChange{From: b.last.To, To: b.last.To, At: b.last.At, Reason: b.last.Reason}
+	if b.closed {
+		close(ch)
+		return ch, func() {}
+	}
+	b.subs[ch] = struct{}{}
+	return ch, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if _, ok := b.subs[ch]; ok {
+			delete(b.subs, ch)
+			close(ch)
+		}
+	}
+}
+
+// send hands out a change. Only the broadcaster sends, so dropping the oldest always makes room.
+func (b *broadcaster) send(c StateChange) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = c
+	for ch := range b.subs {
+		select {
+		case ch <- c:
+			continue
+		default:
+		}
+		select {
+		case <-ch:
+			b.dropped(1)
+		default:
+		}
+		ch <- c
+	}
+}
+
+func (b *broadcaster) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for ch := range b.subs {
+		delete(b.subs, ch)
+		close(ch)
+	}
+}
+
+// hook returns call as something that can be added to a lane, or nil where the hook is not set.
+func hook[T any](f func(T), v T) func() {
+	if f == nil {
+		return nil
+	}
+	return func() { f(v) }
+}

@@ -1,0 +1,222 @@
+package parti
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/partigo/parti/assignment"
+	"github.com/partigo/parti/election"
+	"github.com/partigo/parti/types"
+)
+
+// leadership is what exists while this worker leads.
+type leadership struct {
+	trouble atomic.Pointer[time.Time] // of the last trouble with the store, on the monotonic clock
+
+	mu   sync.Mutex // guards everything below
+	end  context.CancelFunc
+	last chan struct{} // closed when the goroutine of the last term has ended
+	calc *assignment.Calculator
+}
+
+// noteTrouble holds deaths back for a while: an outage of the store is not a mass death.
+func (l *leadership) noteTrouble() {
+	now := time.Now()
+	l.trouble.Store(&now)
+	if calc := l.calculator(); calc != nil {
+		calc.NoteTrouble()
+	}
+}
+
+func (l *leadership) lastTrouble() time.Time {
+	if at := l.trouble.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+func (l *leadership) calculator() *assignment.Calculator {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calc
+}
+
+func (l *leadership) setCalculator(c *assignment.Calculator) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calc = c
+}
+
+// elected begins a term. It runs on the elector's goroutine.
+func (m *Manager) elected(t election.Term) {
+	m.set.Logger.Info("elected", "worker", t.Holder.Worker, "term", t.Revision)
+	m.set.Metrics.LeaderChanged(true)
+	m.call(hook(m.set.hooks.OnLeaderChanged, true))
+	m.parts.elector.SetCommitVersion(m.parts.follower.Highest()) // what renewals announce until this leader commits itself
+	ctx, cancel := context.WithCancel(m.ctx)
+	l := &m.lead
+	l.mu.Lock()
+	before, done := l.last, make(chan struct{})
+	l.end, l.last = cancel, done
+	l.mu.Unlock()
+	m.jobs.Go(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		if err := m.serve(ctx, t); err != nil && ctx.Err() == nil {
+			m.fail(fmt.Errorf("parti: stepping down: %w", err))
+			m.stepDown(ctx, t)
+		}
+	})
+}
+
+// demoted ends the term. It runs on the elector's goroutine, which refuses commits already.
+func (m *Manager) demoted(t election.Term, cause error) {
+	m.set.Logger.Info("no longer leading", "worker", t.Holder.Worker, "term", t.Revision, "cause", cause)
+	l := &m.lead
+	l.mu.Lock()
+	end := l.end
+	l.mu.Unlock()
+	end()
+	m.health.setCalculator(types.CalculatorIdle, "no longer leading")
+	m.set.Metrics.LeaderChanged(false)
+	m.call(hook(m.set.hooks.OnLeaderChanged, false))
+}
+
+// serve does a leader's work until ctx ends or the calculator gives up; the error says why it did.
+func (m *Manager) serve(ctx context.Context, t election.Term) error {
+	p, timing := m.parts, m.set.timing()
+	var gc *assignment.CommitGC
+	pub, err := assignment.NewAssignmentPublisher(assignment.PublisherConfig{
+		Store: p.buckets.Control, Committer: p.elector, Holder: t.Holder, Term: t.Revision, HighestVersion: p.follower.Highest(),
+		RequestTimeout: timing.RequestTimeout, Metrics: m.set.Metrics, Logger: m.set.Logger, GCTrigger: func() { gc.Trigger() },
+	})
+	if err != nil {
+		return err
+	}
+	gaveUp := make(chan error, 1)
+	calc, err := assignment.NewCalculator(assignment.Config{
+		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Publisher: pub, Source: m.source, Strategy: m.strategy,
+		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: timing.RequestTimeout,
+		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
+		ExpectedWorkers: m.set.ExpectedWorkers, Cooldown: m.set.Cooldown,
+		SeenVersion: p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
+		OnStateChange: func(_, to types.CalculatorState, reason string) {
+			if ctx.Err() == nil {
+				m.health.setCalculator(to, reason)
+			}
+		},
+		OnStepDown: func(err error) { gaveUp <- err },
+	})
+	if err != nil {
+		return err
+	}
+	gc, err = assignment.NewCommitGC(assignment.CommitGCConfig{
+		Publisher: pub, Applied: func() []int64 { return appliedVersions(calc.Monitor().Workers()) }, Metrics: m.set.Metrics, Logger: m.set.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	gc.Start()
+	defer gc.Stop()
+	if err := calc.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = calc.Stop(context.Background()) }() // returns: the loop never waits for user code
+	m.lead.setCalculator(calc)
+	defer m.lead.setCalculator(nil)
+	stop, err := m.answerRefresh(calc)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	select {
+	case err := <-gaveUp:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// stepDown gives the lead to somebody else, and contends again only after a lease.
+func (m *Manager) stepDown(ctx context.Context, t election.Term) {
+	m.parts.elector.SetCandidate(t.Holder, false)
+	wait := time.NewTimer(m.set.LeaderLease)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-m.ctx.Done():
+		return
+	}
+	if h := m.holder.Load(); h != nil && *h == t.Holder {
+		m.parts.elector.SetCandidate(t.Holder, true)
+	}
+}
+
+// refreshSubject is where the leader takes requests to look at the source.
+func (m *Manager) refreshSubject() string { return "_PARTI." + m.set.Namespace + ".refresh" }
+
+// answerRefresh lets the leader answer Refresh of other workers, one at a time.
+func (m *Manager) answerRefresh(calc *assignment.Calculator) (stop func(), err error) {
+	sub, err := m.js.Conn().Subscribe(m.refreshSubject(), func(msg *nats.Msg) {
+		ctx, cancel := context.WithTimeout(m.ctx, refreshTimeout)
+		defer cancel()
+		var answer string
+		if err := calc.Refresh(ctx); err != nil {
+			answer = err.Error()
+		}
+		_ = msg.Respond([]byte(answer)) // who asked finds out by its own deadline
+	})
+	if err != nil {
+		return nil, fmt.Errorf("parti: subscribe to %q: %w", m.refreshSubject(), err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+const refreshTimeout = 30 * time.Second
+
+// Refresh makes the leader, whichever worker that is, look at the partition source at once and believe what it sees. It returns
+// when the change is committed, or there was none. Without a deadline in ctx it waits 30 s at most.
+func (m *Manager) Refresh(ctx context.Context) error {
+	switch m.State() {
+	case types.StateInit:
+		return ErrNotStarted
+	case types.StateStopping, types.StateStopped:
+		return ErrStopped
+	}
+	if calc := m.lead.calculator(); calc != nil {
+		if err := calc.Refresh(ctx); !errors.Is(err, types.ErrNotLeader) {
+			return err
+		}
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, refreshTimeout)
+		defer cancel()
+	}
+	answer, err := m.js.Conn().RequestWithContext(ctx, m.refreshSubject(), nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: no worker leads at the moment; the source is looked at when one does", types.ErrNotLeader)
+	case err != nil:
+		return fmt.Errorf("parti: refresh: %w", err)
+	case len(answer.Data) > 0:
+		return fmt.Errorf("parti: refresh: the leader reports: %s", answer.Data)
+	}
+	return nil
+}
+
+// appliedVersions returns the versions that live workers have applied: what those commits refer to is kept.
+func appliedVersions(v assignment.View) []int64 {
+	versions := make([]int64, 0, len(v.Members))
+	for _, m := range v.Members {
+		versions = append(versions, m.Heartbeat.AppliedVersion)
+	}
+	return versions
+}

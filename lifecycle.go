@@ -1,0 +1,370 @@
+package parti
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/partigo/parti/assignment"
+	"github.com/partigo/parti/election"
+	"github.com/partigo/parti/heartbeat"
+	"github.com/partigo/parti/internal/backoff"
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/internal/ownership"
+	"github.com/partigo/parti/types"
+)
+
+// capabilities is what this release speaks.
+const capabilities = types.CapAckV1 | types.CapHandoffV1 | types.CapLabelsV1
+
+// begin does what Start promises. What it has started is ended by Stop.
+func (m *Manager) begin(ctx context.Context) error {
+	buckets, err := m.findBuckets(ctx)
+	if err != nil {
+		return err
+	}
+	claimed := make(chan error, 1)
+	p, err := m.assemble(buckets, claimed)
+	if err != nil {
+		return err
+	}
+	if err := p.feed.start(); err != nil {
+		return fmt.Errorf("%w: subscribe: %w", ErrNoServer, err)
+	}
+	m.mu.Lock()
+	m.parts = p
+	m.mu.Unlock()
+	m.runtime.Start()
+	p.follower.Start()
+	p.elector.Start()
+	p.heartbeats.Start()
+	select {
+	case err := <-claimed:
+		return err
+	case <-ctx.Done():
+		return m.unclaimed(ctx)
+	}
+}
+
+// unclaimed says why no worker ID was claimed before the start's deadline.
+func (m *Manager) unclaimed(ctx context.Context) error {
+	var s Status
+	m.health.fill(&s)
+	switch {
+	case s.LastError == nil:
+		return fmt.Errorf("parti: no worker ID claimed: %w", ctx.Err())
+	case kv.IsTimeout(s.LastError), errors.Is(s.LastError, kv.ErrUnavailable):
+		return fmt.Errorf("%w: no worker ID claimed: %w: %w", ErrNoServer, ctx.Err(), s.LastError)
+	}
+	return fmt.Errorf("parti: no worker ID claimed: %w: %w", ctx.Err(), s.LastError)
+}
+
+// findBuckets creates or verifies the buckets. It repeats what time may cure until ctx ends.
+func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
+	retry := backoff.New(50*time.Millisecond, time.Second)
+	for {
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		buckets, err := kv.EnsureBuckets(call, m.js, m.bucketConfig())
+		cancel()
+		if err == nil || final(err) {
+			return buckets, err
+		}
+		m.set.Logger.Warn("waiting for NATS", "error", err)
+		m.health.fail(err)
+		timer := time.NewTimer(retry.Next())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return kv.Buckets{}, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or use "+
+				"parti.WithWaitForServer to wait: %w", ErrNoServer, err)
+		}
+	}
+}
+
+func (m *Manager) bucketConfig() kv.BucketConfig {
+	return kv.BucketConfig{
+		Namespace: m.set.Namespace, HeartbeatTTL: m.set.HeartbeatTTL, Replicas: m.set.Replicas, Storage: m.set.Storage, Logger: m.set.Logger,
+	}
+}
+
+// final reports whether an error of the start will not go away by waiting.
+func final(err error) bool {
+	for _, f := range []error{ErrServerTooOld, ErrJetStreamDisabled, ErrPermission, ErrForeignBucket, ErrInvalidConfig} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// assemble makes the parts. The first claim, or the error that forbids one, is sent to claimed.
+func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, error) {
+	timing := m.set.timing()
+	p := &parts{buckets: buckets}
+	var err error
+	p.elector, err = election.New(election.Config{
+		Store: buckets.Control, Lease: m.set.LeaderLease, RequestTimeout: timing.RequestTimeout, Logger: m.set.Logger,
+		OnElected: m.elected, OnLost: m.demoted, OnSilence: func() { p.follower.Reconnected() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.follower = assignment.NewFollower(assignment.FollowerConfig{
+		Store: buckets.Control, Silence: m.set.LeaderLease / 2, RequestTimeout: timing.RequestTimeout,
+		Apply: m.apply,
+		Read:  p.elector.Observe,
+		FeedBroken: func() {
+			if err := p.feed.resubscribe(); err != nil {
+				m.fail(fmt.Errorf("parti: cannot subscribe anew: %w", err))
+			}
+		},
+		Metrics: m.set.Metrics, Logger: m.set.Logger,
+	})
+	p.heartbeats = heartbeat.New(heartbeat.Config{
+		Store: buckets.Heartbeat, Timing: timing, Lease: m.lease, ID: m.set.WorkerID, Pool: m.set.WorkerPool,
+		CommitCreated: func(ctx context.Context) (time.Time, error) { return commitCreated(ctx, buckets.Control) },
+		Compose:       m.compose,
+		Claimed:       func(h types.Holder) { m.claimed(h); send(claimed, nil) },
+		Stored:        func(h types.Heartbeat, rev uint64, _ time.Time) { m.runtime.Stored(h, rev) },
+		Fenced:        m.fenced,
+		Trouble: func(err error, inARow int) {
+			m.trouble(err, inARow)
+			if errors.Is(err, ErrWorkerIDTaken) {
+				send(claimed, err)
+			}
+		},
+		Metrics: m.set.Metrics, Logger: m.set.Logger,
+	})
+	p.feed = newFeed(m.js.Conn(), m.set.Namespace, m.set.Logger, m.route, m.reconnected)
+	return p, nil
+}
+
+// send sends to a channel of which only the first value counts.
+func send(ch chan<- error, err error) {
+	select {
+	case ch <- err:
+	default:
+	}
+}
+
+func commitCreated(ctx context.Context, control *kv.Store) (time.Time, error) {
+	e, err := control.Get(ctx, assignment.CommitKey)
+	if errors.Is(err, kv.ErrNotFound) {
+		return time.Time{}, nil
+	}
+	return e.Created, err
+}
+
+// route hands a live entry to those it concerns. It runs on the feed's goroutine.
+func (m *Manager) route(e kv.Entry) {
+	p := m.parts
+	switch e.Key {
+	case election.Key:
+		p.elector.Observe(e)
+		var version int64
+		if info, err := election.DecodeInfo(e); err == nil {
+			version = info.CommitVersion
+		}
+		p.follower.Observe(e, version)
+	case assignment.CommitKey:
+		p.follower.Observe(e, 0)
+	default:
+		worker := e.Key[len(heartbeat.KeyPrefix):]
+		if worker == m.WorkerID() {
+			p.heartbeats.Observe(e)
+		}
+		m.runtime.Heard(worker, e)
+	}
+}
+
+// reconnected makes everybody look for what a cut connection missed. It runs on the feed's goroutine.
+func (m *Manager) reconnected() {
+	p := m.parts
+	p.follower.Reconnected()
+	p.elector.Recheck()
+	p.heartbeats.Notify()
+	m.runtime.Reconnected()
+}
+
+// compose fills in what this worker says in its heartbeat. It runs on the publisher's goroutine.
+func (m *Manager) compose(h *types.Heartbeat) bool {
+	lives := m.runtime.Compose(h)
+	h.Capabilities, h.Labels = capabilities, m.set.Labels
+	m.mu.Lock()
+	leaving := m.phase == stopping
+	m.mu.Unlock()
+	switch {
+	case leaving:
+		h.State = types.WorkerDraining
+	case h.AppliedVersion == 0:
+		h.State = types.WorkerJoining
+	default:
+		h.State = types.WorkerActive
+	}
+	return lives
+}
+
+// claimed begins an incarnation. It runs on the publisher's goroutine.
+func (m *Manager) claimed(h types.Holder) {
+	m.set.Logger.Info("worker ID claimed", "worker", h.Worker, "incarnation", h.Incarnation)
+	m.holder.Store(&h)
+	m.runtime.Begin(h)
+	p := m.parts
+	if err := p.feed.setOwn(h.Worker); err != nil {
+		m.fail(fmt.Errorf("parti: cannot follow the own heartbeat: %w", err))
+	}
+	p.follower.Begin(h)
+	p.elector.SetCandidate(h, true)
+	m.health.recover(causeFenced)
+	m.health.advance(types.StateWaiting, "claimed "+h.Worker)
+}
+
+// fenced ends an incarnation. It runs on the publisher's goroutine.
+func (m *Manager) fenced(cause error) <-chan struct{} {
+	returned := m.runtime.Fence(cause)
+	m.parts.elector.SetCandidate(types.Holder{}, false)
+	m.holder.Store(&types.Holder{Worker: m.WorkerID()})
+	m.health.degrade(causeFenced, fmt.Sprintf("the incarnation ended: %v", cause))
+	m.fail(cause)
+	return returned
+}
+
+// trouble takes note of a heartbeat that failed, or of the first one that did not after that. One that was lost alone is no
+// degradation: the lease allows for it.
+func (m *Manager) trouble(err error, inARow int) {
+	if err == nil {
+		m.health.recover(causeHeartbeat)
+		return
+	}
+	m.lead.noteTrouble()
+	if inARow > 1 {
+		m.health.degrade(causeHeartbeat, fmt.Sprintf("the heartbeat cannot be written: %v", err))
+	}
+	m.fail(err)
+	if errors.Is(err, kv.ErrUnavailable) {
+		m.mendBuckets()
+	}
+}
+
+// mendBuckets finds out, in the background and once at a time, whether a bucket is gone, and makes it anew.
+func (m *Manager) mendBuckets() {
+	if !m.mending.CompareAndSwap(false, true) {
+		return
+	}
+	m.jobs.Go(func() {
+		defer m.mending.Store(false)
+		ctx, cancel := context.WithTimeout(m.ctx, 5*time.Second)
+		defer cancel()
+		b := m.parts.buckets
+		before := [2]time.Time{b.Control.Created(), b.Heartbeat.Created()}
+		now, err := kv.EnsureBuckets(ctx, m.js, m.bucketConfig())
+		if err == nil {
+			_, err = b.Control.Identity(ctx) // the stores in use take note of the new streams
+		}
+		if err == nil {
+			_, err = b.Heartbeat.Identity(ctx)
+		}
+		if err != nil {
+			m.health.degrade(causeBuckets, fmt.Sprintf("a bucket is gone and cannot be made anew: %v", err))
+			m.fail(err)
+			return
+		}
+		m.health.recover(causeBuckets)
+		if before[0].Equal(now.Control.Created()) && before[1].Equal(now.Heartbeat.Created()) {
+			return
+		}
+		m.set.Logger.Warn("a bucket was recreated")
+		if !before[0].Equal(now.Control.Created()) {
+			m.parts.elector.Reset()
+		}
+		m.reconnected()
+	})
+}
+
+// apply hands a verified commit to the runtime. It runs on the follower's goroutine.
+func (m *Manager) apply(f assignment.Followed) {
+	if !m.runtime.Apply(ownership.Commit{
+		Holder: f.Holder, Version: f.Version, LeaderRevision: f.LeaderRevision, Lifecycle: f.Lifecycle,
+		SourceRevision: f.SourceRevision, SourceRevisionKnown: f.SourceRevisionKnown, Digest: f.Digest, Entries: f.Entries,
+	}) {
+		return
+	}
+	m.parked.Store(int64(f.Parked))
+	if f.Digest == "" {
+		return // not listed yet: this incarnation has only acknowledged
+	}
+	m.health.advance(types.StateStable, fmt.Sprintf("applied commit %d", f.Version))
+	m.readied.Do(func() { close(m.ready) })
+	if m.set.hooks.OnAssignment != nil {
+		m.call(hook(m.set.hooks.OnAssignment, m.Assignment()))
+	}
+}
+
+// fail reports an error that nobody waits for.
+func (m *Manager) fail(err error) {
+	m.health.fail(err)
+	m.call(hook(m.set.hooks.OnError, err))
+}
+
+// Stop gives everything back and ends: it cancels all partitions with the cause [ErrRevoked], waits for their handlers, says goodbye, so that
+// others take over within milliseconds, and waits for everything that the Manager started. It may be called at any time and
+// more than once; further calls wait for the first and return its result.
+//
+// When ctx ends first, Stop stops waiting for handlers: those that have returned are released at once, the others when their lease has run
+// out, and the error wraps [ErrDrainTimeout] and names them. All errors are joined.
+func (m *Manager) Stop(ctx context.Context) error {
+	m.mu.Lock()
+	first := m.phase != stopping
+	before := m.phase
+	m.phase = stopping
+	p := m.parts
+	m.mu.Unlock()
+	if !first {
+		select {
+		case <-m.stopped:
+			return m.stopErr
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	m.health.setPhase(types.StateStopping, "stop")
+	var err error
+	if p != nil {
+		err = m.leave(ctx, p)
+	}
+	m.cancel()
+	m.jobs.Wait()
+	if before != made {
+		m.set.Logger.Info("stopped", "worker", m.WorkerID(), "error", err)
+	}
+	m.health.setPhase(types.StateStopped, "stopped")
+	m.stopErr = errors.Join(err, m.hooks.wait(ctx))
+	m.changes.close()
+	close(m.stopped)
+	return m.stopErr
+}
+
+// leave gives back what the worker has, and ends the parts in the order in which they depend on each other.
+func (m *Manager) leave(ctx context.Context, p *parts) error {
+	returned := m.runtime.Drain()
+	p.heartbeats.Notify()
+	resigned := make(chan error, 1)
+	go func() { resigned <- p.elector.Stop(ctx) }()
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
+	grace := ctx
+	if ctx.Err() != nil { // the last words deserve a moment even so
+		var cancel context.CancelFunc
+		grace, cancel = context.WithTimeout(context.WithoutCancel(ctx), m.set.timing().RequestTimeout)
+		defer cancel()
+	}
+	err := p.heartbeats.Leave(grace, types.WorkerLeft)
+	err = errors.Join(err, <-resigned)
+	p.follower.Stop()
+	p.feed.close()
+	return errors.Join(drainError(m.runtime.Stop(ctx)), err)
+}

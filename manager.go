@@ -1,0 +1,310 @@
+package parti
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/assignment"
+	"github.com/partigo/parti/election"
+	"github.com/partigo/parti/heartbeat"
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/internal/ownership"
+	"github.com/partigo/parti/types"
+)
+
+// Manager is one worker of a group. It lives once: made, started, stopped. All methods are safe for concurrent use.
+type Manager struct {
+	set      settings
+	js       jetstream.JetStream
+	source   types.PartitionSource
+	strategy types.AssignmentStrategy
+
+	health  *health
+	changes *broadcaster
+	hooks   *lane
+	lease   *heartbeat.Lease
+	runtime *ownership.Runtime
+
+	mu      sync.Mutex // guards the lifecycle: phase and parts
+	phase   phase
+	parts   *parts        // set once by Start
+	stopped chan struct{} // closed when Stop has ended everything
+	stopErr error
+	ready   chan struct{} // closed when the first commit has been applied
+	readied sync.Once
+
+	ctx    context.Context // ends when the Manager is stopped; for what runs in the background
+	cancel context.CancelFunc
+	jobs   sync.WaitGroup
+
+	holder  atomic.Pointer[types.Holder]
+	parked  atomic.Int64
+	mending atomic.Bool
+	lead    leadership
+}
+
+type phase uint8
+
+const (
+	made phase = iota
+	starting
+	running
+	stopping
+)
+
+// parts are what exists only after the buckets were found.
+type parts struct {
+	buckets    kv.Buckets
+	feed       *feed
+	heartbeats *heartbeat.Publisher
+	elector    *election.Elector
+	follower   *assignment.Follower
+}
+
+// NewManager returns a Manager that has not started. It checks everything that can be checked without the server and reports all
+// faults at once; see [Config.Validate] for their kinds.
+func NewManager(js jetstream.JetStream, source types.PartitionSource, strategy types.AssignmentStrategy, opts ...Option) (*Manager, error) {
+	set := settings{Config: DefaultConfig()}
+	var errs []error
+	for _, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("%w: an option is nil", ErrInvalidConfig))
+			continue
+		}
+		o(&set)
+	}
+	set.setDefaults()
+	if js == nil {
+		errs = append(errs, fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig))
+	}
+	if strategy == nil {
+		errs = append(errs, fmt.Errorf("%w: the strategy is nil: use strategy.Sticky()", ErrInvalidConfig))
+	}
+	errs = append(errs, set.Validate(), checkSource(source))
+	if v, ok := strategy.(interface{ Validate() error }); ok {
+		errs = append(errs, v.Validate())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return build(js, source, strategy, set), nil
+}
+
+// checkSource asks a source that can tell beforehand whether it can work.
+func checkSource(source types.PartitionSource) error {
+	if source == nil {
+		return fmt.Errorf("%w: the source is nil: use source.Static(partitions...)", ErrInvalidConfig)
+	}
+	if s, ok := source.(interface{ Validate() error }); ok {
+		return s.Validate()
+	}
+	return nil
+}
+
+func build(js jetstream.JetStream, source types.PartitionSource, strategy types.AssignmentStrategy, set settings) *Manager {
+	m := &Manager{
+		set: set, js: js, source: source, strategy: strategy,
+		stopped: make(chan struct{}), ready: make(chan struct{}), lease: heartbeat.NewLease(set.timing()),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	dropped := func(n int) { set.Metrics.ChangesDropped(n) }
+	m.changes = newBroadcaster(dropped)
+	m.hooks = &lane{dropped: dropped, onPanic: func(v any, stack []byte) {
+		set.Logger.Error("panic in a hook", "panic", v, "stack", string(stack))
+	}}
+	m.health = newHealth(func(c StateChange) {
+		set.Metrics.StateChanged(c.From, c.To)
+		set.Logger.Info("state", "from", c.From, "to", c.To, "reason", c.Reason)
+		m.changes.send(c)
+		m.call(hook(set.hooks.OnStateChanged, c))
+	})
+	m.runtime = ownership.New(ownership.Config{
+		Available: set.Ownership == Available, Handler: ownership.Handler(set.handler),
+		Hooks:        ownership.Hooks{OnAssigned: set.hooks.OnAssigned, OnRevoked: set.hooks.OnRevoked, OnLost: set.hooks.OnLost},
+		DrainTimeout: set.DrainTimeout, HandoffTimeout: set.HandoffTimeout,
+		FenceGrace: set.timing().FenceGrace, HeartbeatTTL: set.HeartbeatTTL,
+		Lease: m.lease, Observer: observer{m},
+		Notify:  func() { m.parts.heartbeats.Notify() },
+		Expired: func(incarnation string) { m.parts.heartbeats.Fence(incarnation, ErrLeaseExpired) },
+		Metrics: set.Metrics, Logger: set.Logger,
+	})
+	return m
+}
+
+// call adds a group hook to the lane; nil is ignored.
+func (m *Manager) call(f func()) {
+	if f != nil {
+		m.hooks.add(f)
+	}
+}
+
+// Start makes this worker take part: it finds or creates the buckets and claims an ID. It returns when the worker has an ID;
+// [Manager.WaitReady] waits for the first assignment. On an error everything that was started has been stopped, and the Manager
+// cannot be used again.
+//
+// Errors that time may cure (no server, no JetStream leader yet) are retried until ctx ends, or for the configured StartTimeout
+// where it has no deadline; the error is [ErrNoServer] then. [ErrServerTooOld], [ErrJetStreamDisabled], [ErrPermission],
+// [ErrForeignBucket], [ErrNoPartitions] and [ErrWorkerIDTaken] are final.
+func (m *Manager) Start(ctx context.Context) error {
+	m.mu.Lock()
+	switch m.phase {
+	case made:
+		m.phase = starting
+	case stopping:
+		m.mu.Unlock()
+		return ErrStopped
+	default:
+		m.mu.Unlock()
+		return ErrAlreadyStarted
+	}
+	m.mu.Unlock()
+	if _, ok := ctx.Deadline(); !ok && !m.set.WaitForServer {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.set.StartTimeout)
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)() // Stop ends a Start that waits
+	m.health.setPhase(types.StateJoining, "start")
+	err := m.begin(ctx)
+	m.mu.Lock()
+	interrupted := m.phase == stopping
+	if err == nil && !interrupted {
+		m.phase = running
+	}
+	m.mu.Unlock()
+	switch {
+	case interrupted:
+		return ErrStopped
+	case err != nil:
+		stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), m.set.timing().RequestTimeout)
+		defer cancelStop()
+		_ = m.Stop(stop) // what it could not end in time is part of a failed start
+		return err
+	}
+	return nil
+}
+
+// WaitReady returns when this worker has applied the first commit since it started: it knows what it owns, which may be nothing.
+// It returns [ErrStopped] when the Manager stops, and the error of ctx when that ends.
+func (m *Manager) WaitReady(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		return nil
+	case <-m.ctx.Done():
+		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("parti: no assignment yet (state %s): %w", m.State(), ctx.Err())
+	}
+}
+
+// State returns what the Manager is doing.
+func (m *Manager) State() State { return m.health.get() }
+
+// WorkerID returns this worker's ID; empty until it has claimed one.
+func (m *Manager) WorkerID() string {
+	if h := m.holder.Load(); h != nil {
+		return h.Worker
+	}
+	return ""
+}
+
+// IsLeader reports whether this worker leads, and may trust that at this moment.
+func (m *Manager) IsLeader() bool {
+	p := m.getParts()
+	if p == nil {
+		return false
+	}
+	_, leading := p.elector.Leading()
+	return leading
+}
+
+// Assignment returns what the commit applied last gives to this worker. It is a copy, so it costs time in proportion to the
+// partitions. Being assigned is not owning; ask [Manager.Owns] before acting on it.
+func (m *Manager) Assignment() Assignment { return m.runtime.Assignment() }
+
+// Owns reports whether this worker runs the partition now: it was started here, has not been cancelled, and the lease holds at this
+// moment. It takes constant time and no lock. The answer can be outdated when it is used; what must not happen twice belongs
+// behind the fencing token.
+func (m *Manager) Owns(p Partition) bool { return m.runtime.Owns(p.ID()) }
+
+// Epoch returns the fencing token of the partition's present run here, or false where [Manager.Owns] is false.
+func (m *Manager) Epoch(p Partition) (int64, bool) { return m.runtime.Epoch(p.ID()) }
+
+// Subscribe returns a channel of state changes, in order, that begins with the present state. It holds 64 changes; a reader that is
+// slower misses the oldest, never the last. The function ends the subscription and closes the channel; Stop closes it too.
+func (m *Manager) Subscribe() (<-chan StateChange, func()) { return m.changes.subscribe() }
+
+// Status returns everything that a health page shows.
+func (m *Manager) Status() Status {
+	var s Status
+	m.health.fill(&s)
+	if h := m.holder.Load(); h != nil {
+		s.WorkerID, s.Incarnation = h.Worker, h.Incarnation
+	}
+	s.LeaseLeft = max(m.lease.Left(), 0)
+	s.AppliedVersion, _ = m.runtime.Applied()
+	s.Parked = int(m.parked.Load())
+	for _, p := range m.runtime.Partitions() {
+		switch p.State {
+		case types.OwnershipRunning:
+			s.Running++
+		case types.OwnershipWaiting:
+			s.Waiting++
+		default:
+			s.Draining++
+		}
+		if p.Overdue {
+			s.Overdue = append(s.Overdue, p.ID)
+		}
+	}
+	if p := m.getParts(); p != nil {
+		if info, ok := p.elector.Leader(); ok {
+			s.Leader = info.Worker
+		}
+		_, s.Leading = p.elector.Leading()
+		s.Behind = p.follower.Highest() > s.AppliedVersion
+	}
+	return s
+}
+
+// Partitions returns what every partition does that is assigned to this worker or still runs here, sorted by ID.
+func (m *Manager) Partitions() []types.PartitionStatus { return m.runtime.Partitions() }
+
+func (m *Manager) getParts() *parts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.parts
+}
+
+// observer is how the runtime looks at other workers.
+type observer struct{ m *Manager }
+
+// Fresh lists the workers' heartbeats.
+func (o observer) Fresh(ctx context.Context, workers []string) (map[string]kv.Entry, error) {
+	filters := make([]string, 0, len(workers))
+	for _, w := range slices.Compact(slices.Sorted(slices.Values(workers))) { // the server refuses filters that overlap
+		filters = append(filters, heartbeat.KeyPrefix+w)
+	}
+	if len(filters) > fewWorkers {
+		filters = []string{heartbeat.KeyPrefix + "*"}
+	}
+	entries, err := o.m.parts.buckets.Heartbeat.List(ctx, filters...)
+	if err != nil {
+		return nil, err
+	}
+	byWorker := make(map[string]kv.Entry, len(entries))
+	for key, e := range entries {
+		byWorker[key[len(heartbeat.KeyPrefix):]] = e
+	}
+	return byWorker, nil
+}
+
+// Follow subscribes to the workers' live heartbeats.
+func (o observer) Follow(workers []string) error { return o.m.parts.feed.Follow(workers) }

@@ -1,0 +1,171 @@
+package parti
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/partigo/parti/types"
+)
+
+// Status is everything that a health page of one worker shows. It is a copy, made without asking the server.
+type Status struct {
+	State    State
+	WorkerID string
+	// Incarnation is the present life of the ID; empty while there is none.
+	Incarnation string
+	// Leader is the ID of the leader as last heard; empty where none is known. Leading reports whether it is this worker.
+	Leader  string
+	Leading bool
+	// LeaseLeft is how long this worker may go on without reaching the server; 0 where it may not.
+	LeaseLeft time.Duration
+	// AppliedVersion is the commit that this worker follows; Behind reports that it knows of a newer one.
+	AppliedVersion int64
+	Behind         bool
+	// Running, Waiting and Draining count partitions: started and not cancelled; not yet released by earlier holders; told to end
+	// and not returned yet.
+	Running  int
+	Waiting  int
+	Draining int
+	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
+	Parked int
+	// Overdue are the partitions whose handler ignores that its context has ended.
+	Overdue []string
+	// Degraded says why the state is StateDegraded; empty otherwise.
+	Degraded string
+	// LastError is the last error that nobody waited for, and when it happened.
+	LastError   error
+	LastErrorAt time.Time
+}
+
+// Ready reports whether the worker takes full part: it follows the newest commit it knows of, and nothing it should run waits.
+func (s Status) Ready() bool {
+	switch s.State {
+	case types.StateInit, types.StateJoining, types.StateWaiting, types.StateDegraded, types.StateStopping, types.StateStopped:
+		return false
+	}
+	return !s.Behind && s.Waiting == 0
+}
+
+// health is the owner of the Manager's state: it derives it from what the parts report, and tells about changes.
+type health struct {
+	notify func(StateChange) // called under mu, in order; must not block
+
+	mu       sync.Mutex
+	phase    types.State // init, joining, waiting, stable, stopping, stopped
+	leader   types.CalculatorState
+	reason   string
+	degraded map[string]string // reason by cause
+	state    types.State
+	lastErr  error
+	lastAt   time.Time
+}
+
+func newHealth(notify func(StateChange)) *health {
+	return &health{notify: notify, degraded: map[string]string{}}
+}
+
+// The causes of degraded mode. Each is left by the part that entered it, with a proof that it is gone.
+const (
+	causeHeartbeat = "heartbeat" // the heartbeat cannot be written; left by a heartbeat that was stored
+	causeFenced    = "fenced"    // the incarnation ended; left by a new claim
+	causeBuckets   = "buckets"   // a bucket is gone; left when both exist again
+)
+
+func (h *health) setPhase(phase types.State, reason string) {
+	h.update(reason, func() { h.phase = phase })
+}
+
+// advance sets the phase unless the Manager is already stopping.
+func (h *health) advance(phase types.State, reason string) {
+	h.update(reason, func() {
+		if h.phase < types.StateStopping {
+			h.phase = phase
+		}
+	})
+}
+
+func (h *health) setCalculator(s types.CalculatorState, reason string) {
+	h.update(reason, func() { h.leader = s })
+}
+
+func (h *health) degrade(cause, reason string) {
+	h.update(reason, func() { h.degraded[cause] = reason })
+}
+
+func (h *health) recover(cause string) {
+	h.update(cause+" recovered", func() { delete(h.degraded, cause) })
+}
+
+func (h *health) fail(err error) {
+	h.mu.Lock()
+	h.lastErr, h.lastAt = err, time.Now()
+	h.mu.Unlock()
+}
+
+func (h *health) update(reason string, change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+	if next := h.derive(); next != h.state {
+		c := StateChange{From: h.state, To: next, At: time.Now(), Reason: reason}
+		h.state = next
+		h.notify(c)
+	}
+}
+
+// derive is the rule: stopping and joining come first, then degraded, then what the leader does, then following. Held: mu.
+func (h *health) derive() types.State {
+	switch {
+	case h.phase == types.StateInit, h.phase == types.StateJoining, h.phase >= types.StateStopping:
+		return h.phase
+	case len(h.degraded) > 0:
+		return types.StateDegraded
+	}
+	switch h.leader {
+	case types.CalculatorScaling:
+		return types.StateScaling
+	case types.CalculatorRebalancing:
+		return types.StateRebalancing
+	case types.CalculatorEmergency:
+		return types.StateEmergency
+	}
+	return h.phase
+}
+
+func (h *health) fill(s *Status) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.State, s.LastError, s.LastErrorAt = h.state, h.lastErr, h.lastAt
+	if h.state == types.StateDegraded {
+		s.Degraded = strings.Join(slices.Sorted(maps.Values(h.degraded)), "; ")
+	}
+}
+
+func (h *health) get() types.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
+// drainError names the runs that had not returned when Stop's context ended.
+func drainError(runs []types.Run) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(runs))
+	for _, r := range runs {
+		names = append(names, fmt.Sprintf("%s (epoch %d)", r.Partition, r.Epoch))
+	}
+	slices.Sort(names)
+	const most = 10
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return errors.Join(fmt.Errorf("%w: %s: they are released when their lease has run out; let handlers return when their context ends",
+		ErrDrainTimeout, strings.Join(names, ", ")))
+}
