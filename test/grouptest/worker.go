@@ -1,0 +1,125 @@
+package grouptest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
+)
+
+// Worker is one worker: a Manager with a connection of its own.
+type Worker struct {
+	Manager *parti.Manager
+	Client  *natstest.Client
+
+	g       *Group
+	id      atomic.Value // the last ID it ran under
+	dead    atomic.Bool
+	stopped atomic.Bool
+	ended   sync.Once
+
+	mu   sync.Mutex
+	runs map[oracleRun]struct{} // begun and not ended, as the oracle knows them; nil once the worker is dead
+}
+
+// handle is every worker's handler: it tells the oracle, and returns a while after its context has ended.
+func (w *Worker) handle(ctx context.Context, o parti.Ownership) error {
+	run := oracleRun{o.Partition.ID(), o.Holder.Worker, o.Epoch}
+	w.id.Store(run.worker)
+	w.begin(run)
+	<-ctx.Done()
+	if d := w.g.opts.drain(run.partition); d > 0 {
+		time.Sleep(d)
+	}
+	w.end(run)
+	return nil
+}
+
+// oracleRun is a run as the oracle knows it.
+type oracleRun struct {
+	partition, worker string
+	epoch             int64
+}
+
+// begin tells the oracle of a run, unless the process is dead: then nothing really runs.
+func (w *Worker) begin(r oracleRun) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.runs != nil {
+		w.runs[r] = struct{}{}
+		w.g.Oracle.Start(r.partition, r.worker, r.epoch)
+	}
+}
+
+func (w *Worker) end(r oracleRun) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.runs[r]; ok {
+		delete(w.runs, r)
+		w.g.Oracle.End(r.partition, r.worker, r.epoch)
+	}
+}
+
+// ID returns the worker's ID, also after it has ended.
+func (w *Worker) ID() string {
+	if id := w.Manager.WorkerID(); id != "" {
+		return id
+	}
+	id, _ := w.id.Load().(string)
+	return id
+}
+
+// Start starts the worker, within a minute.
+func (w *Worker) Start() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return w.Manager.Start(ctx)
+}
+
+// Stop stops the worker in good order.
+func (w *Worker) Stop() {
+	w.g.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w.stopped.Store(true)
+	if err := w.Manager.Stop(ctx); err != nil {
+		w.g.T.Errorf("worker %s: stop: %v", w.ID(), err)
+	}
+}
+
+// Kill ends the worker as kill -9 does: its network is gone, nothing is said, and its handlers have ended.
+func (w *Worker) Kill() {
+	w.dead.Store(true)
+	w.mu.Lock()
+	for r := range w.runs {
+		w.g.Oracle.End(r.partition, r.worker, r.epoch)
+	}
+	w.runs = nil
+	w.mu.Unlock()
+	w.Client.Kill()
+}
+
+// Cut cuts the worker off the network; Heal connects it again.
+func (w *Worker) Cut()  { w.Client.Gate().Cut() }
+func (w *Worker) Heal() { w.Client.Gate().Heal() }
+
+func (w *Worker) over() bool { return w.dead.Load() || w.stopped.Load() }
+
+// finish releases what is left of the worker when the scenario is over.
+func (w *Worker) finish() {
+	w.ended.Do(func() {
+		limit := time.Minute
+		if w.dead.Load() {
+			limit = time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		err := w.Manager.Stop(ctx)
+		if err != nil && !w.dead.Load() && !w.stopped.Load() {
+			w.g.T.Errorf("worker %s: stop at the end: %v", w.ID(), err)
+		}
+	})
+}

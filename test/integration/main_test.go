@@ -1,0 +1,9 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/partigo/parti/internal/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
