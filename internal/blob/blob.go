@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 const (
@@ -179,14 +180,19 @@ func join(ctx context.Context, m manifest, get Getter) ([]byte, error) {
 	return packed, nil
 }
 
+// writers are kept for reuse: a new one clears more than a megabyte, many times what most values cost.
+var writers = sync.Pool{New: func() any {
+	// The fastest level: it takes a third of the default level's time for a tenth more bytes.
+	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails for an invalid level only
+	return w
+}}
+
+// compress sets neither name nor time, so the same value gives the same bytes.
 func compress(raw []byte) ([]byte, error) {
 	var b bytes.Buffer
-	// The fastest level: it takes a third of the default level's time for a tenth more bytes. No name, no time: the same
-	// value gives the same bytes.
-	w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
-	if err != nil {
-		return nil, fmt.Errorf("blob: compress: %w", err)
-	}
+	w := writers.Get().(*gzip.Writer)
+	defer writers.Put(w)
+	w.Reset(&b)
 	if _, err := w.Write(raw); err != nil {
 		return nil, fmt.Errorf("blob: compress: %w", err)
 	}
