@@ -24,14 +24,10 @@ func TestValidateWorkerID(t *testing.T) {
 		"a b":     "only letters, digits",
 		"*":       "only letters, digits",
 		"zürich":  "only letters, digits",
-		"_commit": "",
+		"_commit": `write "w_commit"`,
 		strings.Repeat("w", types.MaxWorkerIDLength+1): "1 to 64 bytes",
 	} {
 		err := types.ValidateWorkerID(id)
-		if says == "" {
-			require.NoError(t, err)
-			continue
-		}
 		require.ErrorIs(t, err, types.ErrInvalidWorkerID, id)
 		require.ErrorContains(t, err, says)
 	}
@@ -52,6 +48,12 @@ func TestStatesHaveNames(t *testing.T) {
 		types.CalculatorEmergency: "emergency", -1: "unknown", 4: "unknown",
 	} {
 		require.Equal(t, name, c.String())
+	}
+	for o, name := range map[types.OwnershipState]string{
+		types.OwnershipWaiting: "waiting", types.OwnershipRunning: "running", types.OwnershipDraining: "draining",
+		types.OwnershipLost: "lost", 4: "unknown",
+	} {
+		require.Equal(t, name, o.String())
 	}
 }
 

@@ -184,7 +184,6 @@ func forgedLeaders() []forgery {
 			f.write(keyLeader, f.leader, true)
 		}},
 		{"seized", []Rule{LeaderSeized}, func(f *forge, _ int64) { f.acquire(b1) }},
-		{"seized by another incarnation", []Rule{LeaderSeized}, func(f *forge, _ int64) { f.acquire(a2) }},
 		{"another term in a renewal", []Rule{LeaderTerm}, func(f *forge, _ int64) { f.renew(func(v *leaderValue) { v.Term++ }) }},
 		{"no term in a renewal", []Rule{LeaderTerm}, func(f *forge, _ int64) { f.renew(func(v *leaderValue) { v.Term = 0 }) }},
 		{"an acquisition with a term", []Rule{LeaderTerm}, func(f *forge, _ int64) {

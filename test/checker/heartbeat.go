@@ -19,6 +19,7 @@ type worker struct {
 type life struct {
 	Holder
 	first   time.Time // its first heartbeat was stored
+	unheard bool      // the first one known was read, not heard: there may have been earlier ones
 	claimed string
 	applied int64
 	labels  []string
@@ -164,7 +165,7 @@ func (m *model) judgeForm(w *worker, e event, h *heartbeat) {
 // claim judges the first heartbeat of an incarnation. before and last are the key before it; known: that is really what it
 // replaced.
 func (m *model) claim(w *worker, e event, h *heartbeat, before slot, last heartbeat, known bool) *life {
-	l := &life{Holder: h.holder(), first: e.at, claimed: h.ClaimedOver, labels: h.Labels}
+	l := &life{Holder: h.holder(), first: e.at, unheard: e.read, claimed: h.ClaimedOver, labels: h.Labels}
 	if known {
 		m.judgeClaim(e, h, before, last)
 	}

@@ -272,6 +272,8 @@ func (m *model) onLeader(e event) {
 		if v.Term != 0 {
 			m.violate(LeaderTerm, e, 0, "an acquisition names term %d", v.Term)
 		}
+	case !same && v.Term == 0 && v.Worker == before.value.Worker:
+		l.term = e.rev // a process takes back what an earlier term of its own has left; whose own it is cannot be seen from outside
 	case !same:
 		m.violate(LeaderSeized, e, 0, "%v wrote over the live key of %v", v.holder(), before.value.holder())
 		l.term = e.rev

@@ -12,7 +12,7 @@ func (m *model) judgeOwners(e event, v *view) {
 		if m.late && (m.highest == 0 || m.now != nil && m.now.lists(h)) {
 			continue // from before the checker's time
 		}
-		m.expect(func() bool { l := m.life(h); return l != nil && !l.first.After(e.at) },
+		m.expect(func() bool { l := m.life(h); return l != nil && (l.unheard || !l.first.After(e.at)) },
 			violation(UnknownOwner, e, v.version, "%v is listed, no heartbeat of it was seen before", h))
 	}
 }

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/partigo/parti/internal/natstest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
+
+// TestRun plays the whole show in real time: the command of the README works, and nothing of it is left behind.
+func TestRun(t *testing.T) {
+	var out strings.Builder
+	err := run(t.Context(), &out)
+	t.Log("\n" + out.String())
+	require.NoError(t, err)
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, "for a terminal of 80 columns: %s", line)
+	}
+}

@@ -1,0 +1,59 @@
+package test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/source"
+	"github.com/partigo/parti/strategy"
+	"github.com/partigo/parti/types"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
+
+// A group lives its whole life with the permissions of docs/OPERATIONS.md, and the server refuses nothing.
+func TestDocumentedPermissions(t *testing.T) {
+	_, rest, found := strings.Cut(read(t, "docs/OPERATIONS.md"), "```\njetstream:")
+	require.True(t, found)
+	text, _, _ := strings.Cut(rest, "```")
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	require.NoError(t, os.WriteFile(path, []byte("jetstream:"+text), 0o600))
+	parsed, err := server.ProcessConfigFile(path)
+	require.NoError(t, err)
+	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.Users = parsed.Users }))
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	join := func(name, user string) (*parti.Manager, *nats.Conn) {
+		c := env.Connect(name, nats.UserInfo(user, "secret"))
+		m, err := parti.NewManager(c.JS(), source.Static(types.NewPartition("a"), types.NewPartition("b")), strategy.Sticky(),
+			parti.WithNamespace("orders"), parti.WithStorage(jetstream.MemoryStorage), parti.WithWorkerID(name),
+			parti.WithHeartbeat(time.Second, 4*time.Second), parti.WithLeaderLease(2*time.Second),
+			parti.WithWindows(time.Second, time.Second, 100*time.Millisecond), parti.WithCooldown(100*time.Millisecond),
+			parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }))
+		require.NoError(t, err)
+		require.NoError(t, m.Start(ctx))
+		require.NoError(t, m.WaitReady(ctx))
+		return m, c.Conn()
+	}
+	first, _ := join("first", "admin") // creates the streams
+	require.NoError(t, first.Stop(ctx))
+
+	leader, leaderConn := join("leader", "worker")
+	follower, followerConn := join("follower", "worker")
+	require.NoError(t, follower.Refresh(ctx))
+	require.NoError(t, leader.Stop(ctx)) // and the other takes over
+	require.NoError(t, follower.Stop(ctx))
+	require.NoError(t, leaderConn.LastError())
+	require.NoError(t, followerConn.LastError())
+}
