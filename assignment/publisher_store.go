@@ -80,6 +80,7 @@ func (p *AssignmentPublisher) encode(ctx context.Context, last *commitBase, in P
 		BatchDigest:         record.BatchDigest(refs, parked),
 		WorkerCount:         len(refs),
 		PartitionCount:      len(in.Source),
+		ParkedCount:         parkedOfSource(in.State.Parked),
 		Refs:                index.Refs,
 		Shards:              index.Shards,
 		Parked:              parked,
@@ -92,6 +93,16 @@ func (p *AssignmentPublisher) encode(ctx context.Context, last *commitBase, in P
 	}}
 	d.keys = commitKeys(&d.commit, refs)
 	return d, nil
+}
+
+// parkedOfSource counts the entries without an owner that the source has; the others are kept for their history only.
+func parkedOfSource(entries []types.ParkedEntry) (n int) {
+	for i := range entries {
+		if !entries[i].Retired {
+			n++
+		}
+	}
+	return n
 }
 
 // checkSizes finds out what the server would refuse before anything is written.

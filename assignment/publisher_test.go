@@ -45,6 +45,7 @@ func TestFirstCommitAndBootstrapOfIt(t *testing.T) {
 		require.Equal(t, want.Version, c.Version)
 		require.Equal(t, 3, c.WorkerCount)
 		require.Equal(t, 11, c.PartitionCount)
+		require.Equal(t, 1, c.ParkedCount)
 		require.Equal(t, uint64(9), c.SourceRevision)
 		require.Zero(t, c.PreviousRevision)
 		require.Equal(t, types.Holder{Worker: "a", Incarnation: "i-a"}, c.TermHolder)
