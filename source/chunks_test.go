@@ -131,7 +131,7 @@ func TestKVReadersAndWritersOfLargeLists(t *testing.T) {
 					return
 				default:
 				}
-				got, err := r.ListPartitions(within(t, time.Minute))
+				got, err := r.ListPartitions(within(t, 5*time.Minute))
 				if err != nil || len(got)%3_000 != 0 || len(got) == 0 {
 					t.Errorf("%d partitions, %v", len(got), err)
 					return
@@ -143,7 +143,7 @@ func TestKVReadersAndWritersOfLargeLists(t *testing.T) {
 		mine := NewKV(c.JS(), "config", "partitions")
 		writers.Go(func() {
 			for i := range uint64(2) {
-				if err := mine.Set(within(t, time.Minute), noisy(1+10*i+w, 3_000)...); err != nil {
+				if err := mine.Set(within(t, 5*time.Minute), noisy(1+10*i+w, 3_000)...); err != nil {
 					t.Error(err)
 				}
 			}

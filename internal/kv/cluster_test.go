@@ -93,9 +93,9 @@ func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	sub, err := cluster.Connect("sub").Conn().SubscribeSync(kv.LiveSubject(ns, "heartbeat.*"))
 	require.NoError(t, err)
 	require.NoError(t, sub.SetPendingLimits(-1, -1))
+	start := time.Now() // what a lease is counted from
 	_, err = b.Heartbeat.Create(t.Context(), "heartbeat.a", nil, 0)
 	require.NoError(t, err)
-	start := time.Now()
 	_, err = sub.NextMsg(time.Second)
 	require.NoError(t, err)
 	m, err := sub.NextMsg(10 * time.Second)
@@ -104,7 +104,7 @@ func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	require.NoError(t, err)
 	require.Equal(t, kv.Expire, e.Op)
 	t.Logf("R3 file: expiry after %v of %v", time.Since(start), b.Heartbeat.HeartbeatTTL())
-	require.Greater(t, time.Since(start), b.Heartbeat.HeartbeatTTL()-50*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(start), b.Heartbeat.HeartbeatTTL(), "never before its time")
 	// Who heard the marker writes over it, whatever the replica that Create would read knows.
 	again, err := b.Heartbeat.Put(t.Context(), "heartbeat.a", nil, e.Revision, 0)
 	require.NoError(t, err)

@@ -12,7 +12,8 @@
 //   - Every stored message of a two-token key is republished on the live subject with its revision in headers, so a plain
 //     subscription sees every change and no watcher is needed. What a cut connection missed must be read again.
 //   - A guard by a wildcard subject is unsafe on replicated streams; every guard here names one literal key.
-//   - A listing that ended early looks like a short one; List returns an error unless the server said that it was complete.
+//   - A listing that ended early looks like a short one. The server's count of what is pending, by which a KV watcher tells that it
+//     has delivered all initial values, can be 0 too early while keys change; List waits for a proof, or returns an error.
 //
 // A Store holds no lock over a call and no goroutine of its own; it is safe for concurrent use.
 package kv

@@ -18,11 +18,16 @@ const (
 	listBytes = 8 << 20
 	// listSlack is by how much a listing asks for more than there is, so that it hears of the end.
 	listSlack = 1000
-	// listIdle is how long the server waits for something to deliver where nothing is left.
-	listIdle = 250 * time.Millisecond
-	// listSilence is how long a listing waits for the server to say anything.
-	listSilence = 2 * time.Second
-	listTries   = 10
+	// listLimit bounds a listing, and listMargin is how much longer its consumer lives where deleting it fails. Within its life a
+	// consumer looks after its own pulls, and a pull that ends by that looks like the end of the listing.
+	listLimit  = 30 * time.Second
+	listMargin = 5 * time.Second
+	// listIdle is how long the server waits for something to deliver where it has found nothing.
+	listIdle = time.Second
+	// listStall is the silence after which a listing starts over.
+	listStall = 2*listIdle + 500*time.Millisecond
+	// listTries bounds how often a listing starts over, or asks a consumer that is not known yet.
+	listTries = 5
 )
 
 // List returns the last entry, value or marker, of every key that matches one of the filters (NATS wildcards, without the
@@ -30,7 +35,7 @@ const (
 //
 // The result is complete, or an error that wraps types.ErrPartialListing. It is a state that some replica was in after the
 // call began: a listing that contains an entry contains every key stored before it, but on a replicated bucket that replica may
-// lag behind the leader.
+// lag behind the leader. It takes 30 s at most.
 func (s *Store) List(ctx context.Context, filters ...string) (map[string]Entry, error) {
 	return s.list(ctx, false, filters)
 }
@@ -43,19 +48,30 @@ func (s *Store) ListKeys(ctx context.Context, filters ...string) (map[string]Ent
 func (s *Store) list(ctx context.Context, headersOnly bool, filters []string) (map[string]Entry, error) {
 	ctx, cancel := withDeadline(ctx, s.js)
 	defer cancel()
-	l := listing{store: s, entries: map[string]Entry{}, headersOnly: headersOnly, next: 1}
-	if err := l.run(ctx, filters); err != nil {
-		err = PermissionError(s.js.Conn(), "list", err, apiPrefix(s.js)+"CONSUMER.")
-		return nil, fmt.Errorf("%w: %q: %w", types.ErrPartialListing, filters, readError("list", s.bucket, err))
+	ctx, cancel = context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	for try := 1; ; try++ {
+		l := listing{store: s, entries: map[string]Entry{}, headersOnly: headersOnly, next: 1}
+		end, err := l.run(ctx, filters)
+		if err == nil && end == complete {
+			return l.entries, nil
+		}
+		if err == nil && try == listTries {
+			err = errors.New("what was counted kept vanishing before it was delivered")
+		}
+		if err != nil {
+			err = PermissionError(s.js.Conn(), "list", err, apiPrefix(s.js)+"CONSUMER.")
+			return nil, fmt.Errorf("%w: %q: %w", types.ErrPartialListing, filters, readError("list", s.bucket, err))
+		}
 	}
-	return l.entries, nil
 }
 
-// listing is one call of List: a consumer of its own on the stream, read to its end.
+// listing is one try to list: a consumer of its own on the stream, read to its end.
 //
 // The end must not be guessed. The count of pending messages, which comes with each message, is no proof: it is lowered at
-// once when a value is replaced, and raised some time later, so it can be 0 while the new value waits. What proves the end is
-// that the server looked for another message after the last one and found none: then it answers a pull that does not wait.
+// once when a value is replaced, and raised some time later, so it can be 0 while the new value waits. Two things prove that all
+// was delivered: that a new consumer counts none, and that a pull which has delivered something and does not wait ends with
+// "no messages": then the server has looked for another message after the last one and found none.
 type listing struct {
 	store       *Store
 	headersOnly bool
@@ -67,65 +83,47 @@ type listing struct {
 	pulls    int
 
 	next    uint64 // number of the message to come: the consumer numbers them without gaps
-	last    uint64 // revision of the last message
 	pending uint64 // about how many come after the last one
 }
 
-func (l *listing) run(ctx context.Context, filters []string) (err error) {
+func (l *listing) run(ctx context.Context, filters []string) (end ending, err error) {
 	nc := l.store.js.Conn()
 	l.inbox = nc.NewInbox() + "."
 	if l.sub, err = nc.SubscribeSync(l.inbox + "*"); err != nil {
-		return err
+		return more, err
 	}
 	defer func() { _ = l.sub.Unsubscribe() }()
 	if err := l.sub.SetPendingLimits(-1, -1); err != nil {
-		return err
+		return more, err
 	}
-	if l.consumer, err = l.store.stream.CreateConsumer(ctx, l.config(filters)); err != nil {
-		return err
+	create, cancel := context.WithTimeout(ctx, listStall)
+	defer cancel()
+	if l.consumer, err = l.store.stream.CreateConsumer(create, l.config(ctx, filters)); err != nil {
+		if ctx.Err() == nil && create.Err() != nil {
+			return idle, nil // the answer is lost, perhaps with a server that has restarted: ask again
+		}
+		return more, err
 	}
 	defer l.store.dropConsumer(ctx, l.consumer.CachedInfo().Name)
 
 	if l.pending = l.consumer.CachedInfo().NumPending; l.pending == 0 {
-		return nil // counted when the consumer was made, this is exact
-	}
-	for {
-		end, err := l.pull(ctx)
-		if err == nil && end == idle {
-			end, err = l.recheck(ctx)
-		}
-		if err != nil || end == complete {
-			return err
-		}
-	}
-}
-
-// recheck is called when the server had nothing to deliver for a while: what was pending has vanished, or the pull before took
-// exactly what was left.
-func (l *listing) recheck(ctx context.Context) (ending, error) {
-	info, err := l.consumer.Info(ctx)
-	if err != nil {
-		return more, err
-	}
-	if info.Delivered.Consumer != l.next-1 {
-		return more, fmt.Errorf("%d messages were sent, %d arrived", info.Delivered.Consumer, l.next-1)
-	}
-	l.pending = info.NumPending
-	if info.Delivered.Stream > l.last || l.pending == 0 { // it has looked beyond the last message, or nothing has come for listIdle
 		return complete, nil
 	}
-	return more, nil
+	for end == more && err == nil {
+		end, err = l.pull(ctx)
+	}
+	return end, err
 }
 
-func (l *listing) config(filters []string) jetstream.ConsumerConfig {
+func (l *listing) config(ctx context.Context, filters []string) jetstream.ConsumerConfig {
+	deadline, _ := ctx.Deadline() // there is one
 	cfg := jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		AckPolicy:     jetstream.AckNonePolicy,
-		MemoryStorage: true,
-		Replicas:      1,
-		HeadersOnly:   l.headersOnly,
-		// Where deleting the consumer fails, the server does it after so long.
-		InactiveThreshold: 5 * time.Second,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		HeadersOnly:       l.headersOnly,
+		InactiveThreshold: time.Until(deadline) + listMargin,
 	}
 	if len(filters) == 0 {
 		filters = []string{">"}
@@ -146,7 +144,7 @@ type ending int
 const (
 	more     ending = iota // it was full
 	complete               // nothing is left
-	idle                   // it had nothing to deliver
+	idle                   // it delivered nothing for a while, which proves nothing
 )
 
 // pull asks for all that is pending and takes in what comes, until the server says why it ended.
@@ -188,8 +186,11 @@ func (l *listing) replyTo() string { return l.inbox + strconv.Itoa(l.pulls) }
 
 // receive takes at most n messages, until the server ends the present pull.
 func (l *listing) receive(ctx context.Context, n uint64) (ending, error) {
-	for n > 0 {
+	for got := uint64(0); got < n; {
 		m, err := l.nextMsg(ctx)
+		if errors.Is(err, errStalled) {
+			return idle, nil
+		}
 		if err != nil {
 			return more, err
 		}
@@ -198,18 +199,31 @@ func (l *listing) receive(ctx context.Context, n uint64) (ending, error) {
 			if err := l.take(m); err != nil {
 				return more, err
 			}
-			n--
+			got++
 		case m.Subject == l.replyTo(): // the end of an earlier pull may come late
-			return endOf(status, m.Header.Get("Description"))
+			end, err := endOf(status, m.Header.Get("Description"))
+			if end == idle && got > 0 { // its time was over in the midst of it
+				end = more
+			}
+			return end, err
 		}
 	}
 	return more, nil
 }
 
+// errStalled: the server delivers nothing and does not end the pull either.
+var errStalled = errors.New("kv: listing stalled")
+
+// nextMsg waits for the next message. The server answers a pull within listIdle, so a longer silence means that the consumer is
+// gone, for example because the server has restarted: only another consumer helps.
 func (l *listing) nextMsg(ctx context.Context) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, listSilence)
+	bounded, cancel := context.WithTimeout(ctx, listStall)
 	defer cancel()
-	return l.sub.NextMsgWithContext(ctx)
+	m, err := l.sub.NextMsgWithContext(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return nil, errStalled
+	}
+	return m, err
 }
 
 func endOf(status, text string) (ending, error) {
@@ -246,7 +260,7 @@ func (l *listing) take(m *nats.Msg) error {
 		return fmt.Errorf("message %d of the listing came as number %d", l.next, meta.Sequence.Consumer)
 	}
 	l.next++
-	l.last, l.pending = meta.Sequence.Stream, meta.NumPending
+	l.pending = meta.NumPending
 	e := Entry{Key: l.store.key(m.Subject), Value: m.Data, Revision: meta.Sequence.Stream, Op: opOf(m.Header), Created: meta.Timestamp}
 	if l.headersOnly {
 		e.Value = nil
