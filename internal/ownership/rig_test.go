@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -72,8 +73,13 @@ type rigMetrics struct {
 	r *rig
 }
 
-func (m rigMetrics) HandoffForced(p string)  { m.r.forced = append(m.r.forced, p) } // called under no lock of the rig
-func (m rigMetrics) HandlerOverdue(p string) { m.r.overdue = append(m.r.overdue, p) }
+func (m rigMetrics) HandoffForced(p string) {
+	m.r.locked(func() { m.r.forced = append(m.r.forced, p) })
+}
+
+func (m rigMetrics) HandlerOverdue(p string) {
+	m.r.locked(func() { m.r.overdue = append(m.r.overdue, p) })
+}
 
 func (r *rig) locked(f func()) {
 	r.mu.Lock()
@@ -214,4 +220,17 @@ func (r *rig) hears(h types.Heartbeat) {
 
 func other(incarnation string, applied int64, unreturned ...types.Run) types.Heartbeat {
 	return types.Heartbeat{WorkerID: "other", Incarnation: incarnation, AppliedVersion: applied, State: types.WorkerActive, Unreturned: unreturned}
+}
+
+// seen is a copy of what was recorded, taken when everything is at rest.
+type seen struct {
+	notified                           int
+	followed, expired, forced, overdue []string
+}
+
+func (r *rig) seen() seen {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return seen{r.notified, slices.Clone(r.followed), slices.Clone(r.expired), slices.Clone(r.forced), slices.Clone(r.overdue)}
 }

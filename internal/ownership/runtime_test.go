@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,10 +51,10 @@ func TestAcknowledgementNamesWhatHasNotReturned(t *testing.T) {
 		h := r.beat()
 		require.Equal(t, int64(11), h.AppliedVersion)
 		require.Equal(t, []types.Run{{Partition: "a", Epoch: 10}}, h.Unreturned)
-		notified := r.notified
+		notified := r.seen().notified
 		r.letGo("a")
 		require.Equal(t, []string{"return a 10"}, r.take())
-		require.Greater(t, r.notified, notified, "a named run that has returned is told at once")
+		require.Greater(t, r.seen().notified, notified, "a named run that has returned is told at once")
 		require.Empty(t, r.beat().Unreturned)
 	})
 }
@@ -106,7 +107,7 @@ func TestPartitionNeverRunsTwiceHere(t *testing.T) {
 		}
 		require.Equal(t, []string{"start a 10", "cancel a 10: parti: partition revoked"}, r.take())
 		require.Equal(t, []types.Run{{Partition: "a", Epoch: 10}}, r.compose().Unreturned, "DrainTimeout removes no name")
-		require.Equal(t, []string{"a"}, r.overdue)
+		require.Equal(t, []string{"a"}, r.seen().overdue)
 		r.letGo("a")
 		require.Equal(t, []string{"return a 10", "start a 12"}, r.take())
 	})
@@ -115,8 +116,8 @@ func TestPartitionNeverRunsTwiceHere(t *testing.T) {
 func TestReleaseRules(t *testing.T) {
 	gone := func(op kv.Op) func(*rig) {
 		return func(r *rig) {
-			r.put("other", kv.Entry{Op: op})
-			r.rt.Heard("other", r.keys["other"])
+			rev := r.put("other", kv.Entry{Op: op})
+			r.rt.Heard("other", kv.Entry{Op: op, Revision: rev})
 		}
 	}
 	next := func(over types.ClaimedOver) func(*rig) {
@@ -150,7 +151,7 @@ func TestReleaseRules(t *testing.T) {
 		{"(b) claimed over its own", next(types.ClaimedOwn), 0},
 		{"(c) claimed over nothing", next(types.ClaimedNothing), testTTL},
 		{"(c) deleted", gone(kv.Delete), testTTL},
-		{"(c) vanished", func(r *rig) { delete(r.keys, "other"); r.rt.Reconnected() }, testTTL},
+		{"(c) vanished", func(r *rig) { r.locked(func() { delete(r.keys, "other") }); r.rt.Reconnected() }, testTTL},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withRig(t, func(r *rig) {
@@ -158,7 +159,7 @@ func TestReleaseRules(t *testing.T) {
 				r.apply(10, entry("a", 10, from("other", "o1", 10)))
 				r.beat()
 				require.Empty(t, r.take(), "the holder has not released it")
-				require.Equal(t, []string{"other"}, r.followed)
+				require.Equal(t, []string{"other"}, r.seen().followed)
 				began := time.Now()
 				c.what(r)
 				for len(r.take()) == 0 && time.Since(began) < time.Minute {
@@ -172,7 +173,7 @@ func TestReleaseRules(t *testing.T) {
 					require.GreaterOrEqual(t, took, c.after)
 					require.LessOrEqual(t, took, c.after+2*recheck)
 					r.take()
-					require.Empty(t, r.followed, "nobody is followed any longer than needed")
+					require.Empty(t, r.seen().followed, "nobody is followed any longer than needed")
 				}
 			}, func(c *Config) { c.HandoffTimeout = -1 })
 		})
@@ -208,7 +209,7 @@ func TestHandoffTimeoutForcesTheStart(t *testing.T) {
 		require.Empty(t, r.take())
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"start a 10"}, r.take())
-		require.Equal(t, []string{"a"}, r.forced)
+		require.Equal(t, []string{"a"}, r.seen().forced)
 	})
 }
 
@@ -220,14 +221,14 @@ func TestLeaseRunsOut(t *testing.T) {
 		r.take()
 		time.Sleep(testTTL)
 		require.Equal(t, []string{"cancel a 10: parti: lease expired", "cancel b 10: parti: lease expired", "return a 10"}, sorted(r.take()))
-		require.Equal(t, []string{"i1"}, r.expired)
+		require.Equal(t, []string{"i1"}, r.seen().expired)
 		require.False(t, r.rt.Owns("a"))
 		require.False(t, r.rt.Compose(&types.Heartbeat{}), "an incarnation that is over says nothing")
 		returned := r.rt.Fence(types.ErrLeaseExpired)
 		synctest.Wait()
 		require.False(t, isClosed(returned))
 		time.Sleep(2 * time.Second)
-		require.Equal(t, []string{"b"}, r.overdue, "later than FenceGrace")
+		require.Equal(t, []string{"b"}, r.seen().overdue, "later than FenceGrace")
 		r.letGo("b")
 		synctest.Wait()
 		require.True(t, isClosed(returned))
@@ -264,7 +265,7 @@ func TestAvailableGoesOn(t *testing.T) {
 }
 
 func TestHandlerIsStartedAgain(t *testing.T) {
-	calls := 0
+	var calls atomic.Int64
 	withRig(t, func(r *rig) {
 		r.apply(10, entry("a", 10))
 		r.beat()
@@ -272,18 +273,17 @@ func TestHandlerIsStartedAgain(t *testing.T) {
 			time.Sleep(time.Second)
 			r.renew(testTTL)
 		}
-		require.GreaterOrEqual(t, calls, 5)
+		require.GreaterOrEqual(t, calls.Load(), int64(5))
 		require.True(t, r.rt.Owns("a"))
-		calls = 0
+		calls.Store(0)
 		for range 60 {
 			time.Sleep(time.Second)
 			r.renew(testTTL)
 		}
-		require.LessOrEqual(t, calls, 6, "the waits grow")
+		require.LessOrEqual(t, calls.Load(), int64(6), "the waits grow")
 	}, func(c *Config) {
 		c.Handler = func(context.Context, types.Ownership) error {
-			calls++
-			switch calls % 3 {
+			switch calls.Add(1) % 3 {
 			case 0:
 				panic("at the disco")
 			case 1:
