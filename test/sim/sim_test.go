@@ -19,7 +19,10 @@ import (
 	"github.com/partigo/parti/test/grouptest"
 )
 
-var seeds = flag.String("seeds", "1-20", "the range of seeds, first-last")
+var (
+	seeds  = flag.String("seeds", "1-20", "the range of seeds, first-last")
+	logged = flag.Bool("logged", false, "log what every worker logs")
+)
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
@@ -67,6 +70,10 @@ func run(t *testing.T, seed uint64) {
 		}
 		return time.Duration(h % uint64(maxDrain))
 	}
+	opts := []grouptest.Option{grouptest.Partitions(partitions), grouptest.FileStorage(), grouptest.Drain(drain), timing}
+	if *logged {
+		opts = append(opts, grouptest.Logged())
+	}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		w := &world{Group: g, rng: rng, began: time.Now(), faulty: map[*grouptest.Worker]bool{}}
 		t.Cleanup(func() {
@@ -80,12 +87,14 @@ func run(t *testing.T, seed uint64) {
 			g.Sleep(time.Duration(rng.Int64N(int64(4 * time.Second))))
 		}
 		w.settle()
-	}, grouptest.Partitions(partitions), grouptest.FileStorage(), grouptest.Drain(drain), grouptest.Manager(
-		parti.WithHeartbeat(interval, ttl), parti.WithLeaderLease(lease),
-		parti.WithWindows(2*time.Second, time.Second, 300*time.Millisecond), parti.WithCooldown(time.Second),
-		parti.WithHandoffTimeout(-1), // a forced start is an overlap by intent
-	))
+	}, opts...)
 }
+
+var timing = grouptest.Manager(
+	parti.WithHeartbeat(interval, ttl), parti.WithLeaderLease(lease),
+	parti.WithWindows(2*time.Second, time.Second, 300*time.Millisecond), parti.WithCooldown(time.Second),
+	parti.WithHandoffTimeout(-1), // a forced start is an overlap by intent
+)
 
 func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%9v ", time.Since(w.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
