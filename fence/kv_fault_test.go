@@ -1,0 +1,217 @@
+package fence_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/fence"
+	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func newMsg(subject, epoch string) *nats.Msg {
+	m := nats.NewMsg(subject)
+	m.Header.Set(fence.HeaderEpoch, epoch)
+	return m
+}
+
+func epochOf(t *testing.T, m *jetstream.RawStreamMsg) int64 {
+	t.Helper()
+	epoch, err := strconv.ParseInt(m.Header.Get(fence.HeaderEpoch), 10, 64)
+	require.NoError(t, err)
+	return epoch
+}
+
+// The write is stored, its answer gets lost: the write finds out that it was stored, and does not store it twice.
+func TestKVLostAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault func(*natstest.Gate)
+	}{
+		{"held", func(g *natstest.Gate) { g.Hold(natstest.FromServer) }},
+		{"lost with the connection", func(g *natstest.Gate) { g.Lose(natstest.FromServer) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+				s := newSink(t, env.Connect("a"))
+				gate := s.client.Gate()
+				_, err := s.Put(t.Context(), "p", []byte("before"), 1)
+				require.NoError(t, err)
+				gate.Delay(10 * time.Millisecond)
+				go func() {
+					time.Sleep(25 * time.Millisecond) // the read was answered, the write is under way
+					c.fault(gate)
+					time.Sleep(3 * time.Second)
+					gate.Heal()
+				}()
+				rev, err := s.Put(t.Context(), "p", []byte("v"), 1)
+				require.NoError(t, err)
+				require.EqualValues(t, 2, rev)
+				_, values := history(t, s, "p")
+				require.Equal(t, []string{"before", "v"}, values)
+			})
+		})
+	}
+}
+
+// The write gets lost on its way: it is sent again.
+func TestKVLostWrite(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		s := newSink(t, env.Connect("a"))
+		s.client.Gate().Delay(10 * time.Millisecond)
+		go func() {
+			time.Sleep(15 * time.Millisecond)
+			s.client.Gate().Lose(natstest.ToServer)
+			time.Sleep(3 * time.Second)
+			s.client.Gate().Heal()
+		}()
+		_, err := s.Put(t.Context(), "p", []byte("v"), 1)
+		require.NoError(t, err)
+		_, values := history(t, s, "p")
+		require.Equal(t, []string{"v"}, values)
+	})
+}
+
+// The write is on its way for seconds, and a newer owner claims the key meanwhile: it arrives and changes nothing.
+func TestKVWriteThatArrivesLate(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		older, newer := newSink(t, env.Connect("older")), newSink(t, env.Connect("newer"))
+		_, err := older.Put(t.Context(), "p", []byte("before"), 1)
+		require.NoError(t, err)
+		older.client.Gate().Delay(10 * time.Millisecond)
+		result := make(chan error, 1)
+		go func() {
+			_, err := older.Put(t.Context(), "p", []byte("late"), 1)
+			result <- err
+		}()
+		time.Sleep(25 * time.Millisecond) // it has read, compared, and written; what it wrote has not arrived
+		older.client.Gate().Hold(natstest.ToServer)
+		time.Sleep(time.Second)
+		e, err := newer.Claim(t.Context(), "p", 2)
+		require.NoError(t, err)
+		require.Equal(t, "before", string(e.Value))
+		older.client.Gate().Heal()
+		require.ErrorIs(t, <-result, fence.ErrStale)
+		epochs, values := history(t, newer, "p")
+		require.Equal(t, []int64{1, 2}, epochs)
+		require.Equal(t, []string{"before", "before"}, values)
+	})
+}
+
+// What cannot be found out is said to be unknown, never guessed: the write landed, but a newer owner has written over it.
+func TestKVOutcomeThatNobodyKnows(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		older, newer := newSink(t, env.Connect("older")), newSink(t, env.Connect("newer"))
+		older.client.Gate().Delay(10 * time.Millisecond)
+		result := make(chan error, 1)
+		go func() {
+			_, err := older.Put(t.Context(), "p", []byte("landed"), 1)
+			result <- err
+		}()
+		time.Sleep(25 * time.Millisecond)
+		older.client.Gate().Lose(natstest.FromServer)
+		time.Sleep(2500 * time.Millisecond) // longer than one attempt waits
+		e, err := newer.Claim(t.Context(), "p", 2)
+		require.NoError(t, err)
+		require.Equal(t, "landed", string(e.Value))
+		older.client.Gate().Heal()
+		err = <-result
+		require.ErrorIs(t, err, fence.ErrStale)
+		require.ErrorIs(t, err, types.ErrOutcomeUnknown)
+	})
+}
+
+func TestKVEndsWithItsContext(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		s := newSink(t, env.Connect("a"))
+		gate := s.client.Gate()
+		gate.Hold(natstest.ToServer)
+		began := time.Now()
+		_, err := s.Put(within(t, time.Second), "p", nil, 1)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, types.ErrOutcomeUnknown, "not even the read was answered: nothing was sent")
+		require.Equal(t, time.Second, time.Since(began))
+		gate.Heal()
+
+		gate.Delay(10 * time.Millisecond)
+		go func() {
+			time.Sleep(25 * time.Millisecond)
+			gate.Hold(natstest.FromServer)
+		}()
+		_, err = s.Put(within(t, time.Second), "p", nil, 1)
+		require.ErrorIs(t, err, types.ErrOutcomeUnknown)
+
+		began = time.Now()
+		_, err = s.Put(t.Context(), "p", nil, 1)
+		require.Error(t, err)
+		require.LessOrEqual(t, time.Since(began), 10*time.Second, "there is a limit without a deadline too")
+		gate.Heal()
+	})
+}
+
+func TestKVGivesUpOnAClosedConnection(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		s := newSink(t, env.Connect("a"))
+		s.client.Conn().Close()
+		_, err := s.Put(t.Context(), "p", nil, 1)
+		require.ErrorIs(t, err, nats.ErrConnectionClosed)
+	})
+}
+
+// race lets owners with growing epochs write at the same time, each as often as it may, and looks whether the epochs stored ever
+// went down.
+func race(t *testing.T, s sink, connect func(name string) *natstest.Client) {
+	t.Helper()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	stored, refused := 0, 0
+	for i := range 6 {
+		kv, err := fence.OpenKV(t.Context(), connect(fmt.Sprintf("w%d", i)).JS(), "sink")
+		require.NoError(t, err)
+		all.Go(func() {
+			for n := range 8 {
+				_, err := kv.Put(within(t, 30*time.Second), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
+				mu.Lock()
+				if err == nil {
+					stored++
+				} else {
+					assert.ErrorIs(t, err, fence.ErrStale)
+					refused++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	epochs, values := history(t, s, "p")
+	require.True(t, slices.IsSorted(epochs), "%v", epochs)
+	require.Len(t, values, stored, "what was acknowledged is stored, and nothing else, and nothing twice")
+	t.Logf("%d stored, %d refused: %v", stored, refused, epochs)
+}
+
+func TestKVRace(t *testing.T) {
+	env := natstest.Single(t)
+	race(t, newSink(t, env.Connect("a")), func(name string) *natstest.Client { return env.Connect(name) })
+}
+
+func TestKVRaceOnThreeServers(t *testing.T) {
+	c := natstest.NewCluster(t, 3)
+	client := c.Connect("a")
+	plain, err := client.JS().CreateKeyValue(within(t, 30*time.Second), jetstream.KeyValueConfig{
+		Bucket: "sink", Storage: jetstream.MemoryStorage, History: 64, Replicas: 3,
+	})
+	require.NoError(t, err)
+	c.StreamLeader("KV_sink")
+	kv, err := fence.OpenKV(t.Context(), client.JS(), "sink")
+	require.NoError(t, err)
+	n := 0
+	race(t, sink{kv, plain, client}, func(name string) *natstest.Client { n++; return c.Connect(name, n%3) })
+}
