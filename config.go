@@ -34,6 +34,13 @@ type Config struct {
 	WorkerPool string
 	// Labels are what partitions with a label ask for.
 	Labels []string
+	// Capacity is what this worker takes at most. What fits nowhere is parked.
+	Capacity types.Capacity
+	// UnlabeledPolicy says who gets partitions without a label: workers without labels, or (types.UnlabeledShared) all.
+	UnlabeledPolicy types.UnlabeledPolicy
+	// LabelSpillGrace is how long nobody may have carried a label before partitions with it are placed like those without one; until
+	// then they are parked. 0 is no default here but means at once; types.NeverSpill: never.
+	LabelSpillGrace time.Duration
 
 	// HeartbeatInterval is how often a worker shows that it lives; HeartbeatTTL is how long the server believes it. A crash is
 	// repaired within HeartbeatTTL and half a second.
@@ -50,6 +57,9 @@ type Config struct {
 	ExpectedWorkers int
 	// Cooldown is the shortest time between two commits made for joins.
 	Cooldown time.Duration
+	// DampingPeriod, where not 0, is how long a worker that left soon after it was given others' partitions is given none when it is
+	// back. It doubles each time that happens, up to ten times as long. 0: no damping.
+	DampingPeriod time.Duration
 
 	// Ownership chooses between Exclusive and Available.
 	Ownership OwnershipMode
@@ -58,6 +68,11 @@ type Config struct {
 	// HandoffTimeout is how long a new owner waits for an earlier one that neither releases nor dies, before it starts
 	// regardless, under its higher epoch. Negative: for ever.
 	HandoffTimeout time.Duration
+
+	// DegradedWarn, DegradedError and DegradedCritical are after how long in degraded mode an alert of that level is raised.
+	DegradedWarn     time.Duration
+	DegradedError    time.Duration
+	DegradedCritical time.Duration
 
 	// Replicas and Storage of the buckets, used when they are created.
 	Replicas int
@@ -85,13 +100,19 @@ func DefaultConfig() Config {
 		ScaleWindow:       10 * time.Second,
 		SettleDelay:       2 * time.Second,
 		Cooldown:          10 * time.Second,
-		DrainTimeout:      30 * time.Second,
-		HandoffTimeout:    45 * time.Second,
-		Replicas:          1,
-		Storage:           jetstream.FileStorage,
-		StartTimeout:      30 * time.Second,
-		Logger:            slog.New(slog.DiscardHandler),
-		Metrics:           types.NopMetrics{},
+		UnlabeledPolicy:   types.UnlabeledDedicated,
+		// A label is a demand: what nobody can meet is better shown as parked than run where it may fail.
+		LabelSpillGrace:  types.NeverSpill,
+		DrainTimeout:     30 * time.Second,
+		HandoffTimeout:   45 * time.Second,
+		DegradedWarn:     15 * time.Second,
+		DegradedError:    time.Minute,
+		DegradedCritical: 5 * time.Minute,
+		Replicas:         1,
+		Storage:          jetstream.FileStorage,
+		StartTimeout:     30 * time.Second,
+		Logger:           slog.New(slog.DiscardHandler),
+		Metrics:          types.NopMetrics{},
 	}
 }
 
@@ -107,7 +128,8 @@ func (c *Config) setDefaults() {
 		{&c.HeartbeatInterval, &d.HeartbeatInterval}, {&c.HeartbeatTTL, &d.HeartbeatTTL}, {&c.LeaderLease, &d.LeaderLease},
 		{&c.ColdStartWindow, &d.ColdStartWindow}, {&c.ScaleWindow, &d.ScaleWindow}, {&c.SettleDelay, &d.SettleDelay},
 		{&c.Cooldown, &d.Cooldown}, {&c.DrainTimeout, &d.DrainTimeout}, {&c.HandoffTimeout, &d.HandoffTimeout},
-		{&c.StartTimeout, &d.StartTimeout},
+		{&c.StartTimeout, &d.StartTimeout}, {&c.DegradedWarn, &d.DegradedWarn}, {&c.DegradedError, &d.DegradedError},
+		{&c.DegradedCritical, &d.DegradedCritical},
 	} {
 		if *f.have == 0 {
 			*f.have = *f.def
@@ -115,6 +137,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.WorkerPool == "" {
 		c.WorkerPool = d.WorkerPool
+	}
+	if c.UnlabeledPolicy == "" {
+		c.UnlabeledPolicy = d.UnlabeledPolicy
 	}
 	if c.Replicas == 0 {
 		c.Replicas = d.Replicas
@@ -169,6 +194,17 @@ func (c *Config) Validate() error {
 	positive("Cooldown", c.Cooldown)
 	positive("DrainTimeout", c.DrainTimeout)
 	positive("StartTimeout", c.StartTimeout)
+	positive("DampingPeriod", c.DampingPeriod)
+	if c.DegradedWarn < 0 || c.DegradedError < c.DegradedWarn || c.DegradedCritical < c.DegradedError {
+		bad("DegradedWarn, DegradedError and DegradedCritical are %v, %v and %v: use positive durations that do not fall",
+			c.DegradedWarn, c.DegradedError, c.DegradedCritical)
+	}
+	if c.Capacity.Partitions < 0 || c.Capacity.Weight < 0 {
+		bad("Capacity is %+v: use positive bounds, or 0 for none", c.Capacity)
+	}
+	if c.UnlabeledPolicy != types.UnlabeledDedicated && c.UnlabeledPolicy != types.UnlabeledShared {
+		bad("UnlabeledPolicy is %q: use types.UnlabeledDedicated or types.UnlabeledShared", c.UnlabeledPolicy)
+	}
 	if c.ExpectedWorkers < 0 {
 		bad("ExpectedWorkers is %d: use 0 when the number is not known", c.ExpectedWorkers)
 	}

@@ -22,6 +22,8 @@ var (
 	ErrAlreadyStarted = types.ErrAlreadyStarted
 	ErrStopped        = types.ErrStopped
 	ErrDrainTimeout   = types.ErrDrainTimeout
+	// ErrRefused: the leader refused an order of Drain, EvictWorker and the like.
+	ErrRefused = types.ErrRefused
 
 	// ErrRevoked and ErrLeaseExpired are causes of partition contexts, see context.Cause.
 	ErrRevoked      = types.ErrRevoked

@@ -12,16 +12,16 @@ import (
 
 // feedBuffer is how many live messages may wait for the feed's goroutine. What overflows is lost, and found by the next renewal
 // of the leader or by reading after silence.
-const feedBuffer = 1024
+const feedBuffer = 256
 
 // feed is this worker's one stream of live changes: the leader key, the commit, its own heartbeat, and the heartbeats of those it
 // waits for. One goroutine reads it and hands each entry to route; route must not block.
 type feed struct {
-	conn        *nats.Conn
-	namespace   string
-	route       func(kv.Entry)
-	reconnected func()
-	log         *slog.Logger
+	conn       *nats.Conn
+	namespace  string
+	route      func(kv.Entry)
+	connection func(nats.Status)
+	log        *slog.Logger
 
 	messages chan *nats.Msg
 	status   chan nats.Status
@@ -35,9 +35,9 @@ type feed struct {
 	followed []string
 }
 
-func newFeed(conn *nats.Conn, namespace string, log *slog.Logger, route func(kv.Entry), reconnected func()) *feed {
+func newFeed(conn *nats.Conn, namespace string, log *slog.Logger, route func(kv.Entry), connection func(nats.Status)) *feed {
 	return &feed{
-		conn: conn, namespace: namespace, route: route, reconnected: reconnected, log: log,
+		conn: conn, namespace: namespace, route: route, connection: connection, log: log,
 		messages: make(chan *nats.Msg, feedBuffer), stop: make(chan struct{}), done: make(chan struct{}),
 		subs: map[string]*nats.Subscription{},
 	}
@@ -48,7 +48,7 @@ var fixedKeys = []string{"election.leader", "assignment._commit"}
 
 // start subscribes and begins to read.
 func (f *feed) start() error {
-	f.status = f.conn.StatusChanged(nats.CONNECTED)
+	f.status = f.conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	if err := f.resubscribe(); err != nil {
 		f.conn.RemoveStatusListener(f.status)
 		return err
@@ -81,8 +81,8 @@ func (f *feed) run() {
 				continue
 			}
 			f.route(e)
-		case <-f.status:
-			f.reconnected()
+		case s := <-f.status:
+			f.connection(s)
 		case <-f.stop:
 			return
 		}

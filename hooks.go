@@ -28,6 +28,9 @@ type Hooks struct {
 	OnLeaderChanged func(leading bool)
 	// OnAssignment is called with each assignment that was applied.
 	OnAssignment func(a Assignment)
+	// OnAlert is called when the Manager has been degraded for DegradedWarn, DegradedError and DegradedCritical, and with AlertOver when
+	// it no longer is after one of those. Hooks of the whole worker wait for each other, so one that blocks delays alerts too.
+	OnAlert func(a Alert)
 	// OnError is called with errors that nobody waits for. The Manager goes on after them.
 	OnError func(err error)
 }

@@ -84,6 +84,7 @@ func (m *Manager) demoted(t election.Term, cause error) {
 	end := l.end
 	l.mu.Unlock()
 	end()
+	m.health.recover(causeListing)
 	m.health.setCalculator(types.CalculatorIdle, "no longer leading")
 	m.set.Metrics.LeaderChanged(false)
 	m.call(hook(m.set.hooks.OnLeaderChanged, false))
@@ -102,17 +103,26 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 	}
 	gaveUp := make(chan error, 1)
 	calc, err := assignment.NewCalculator(assignment.Config{
-		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Publisher: pub, Source: m.source, Strategy: m.strategy,
+		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Control: p.buckets.Control, Publisher: pub, Source: m.source, Strategy: m.strategy,
 		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: timing.RequestTimeout,
 		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
 		ExpectedWorkers: m.set.ExpectedWorkers, Cooldown: m.set.Cooldown,
-		SeenVersion: p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
+		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: m.set.LabelSpillGrace, DampingPeriod: offIfZero(m.set.DampingPeriod),
+		HandoffTimeout: m.set.HandoffTimeout,
+		LeaderCheck:    func(ctx context.Context) error { return p.elector.CheckLeadership(ctx, t.Revision) },
+		DrainPatience:  max(m.set.HandoffTimeout, 0), // 0, where that is for ever: the default
+		SeenVersion:    p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
 		OnStateChange: func(_, to types.CalculatorState, reason string) {
 			if ctx.Err() == nil {
 				m.health.setCalculator(to, reason)
 			}
 		},
-		OnStepDown: func(err error) { gaveUp <- err },
+		OnListing: func(err error, failed int, since time.Time) {
+			if err := m.listed(err, failed, since); err != nil {
+				send(gaveUp, err)
+			}
+		},
+		OnStepDown: func(err error) { send(gaveUp, err) },
 	})
 	if err != nil {
 		return err
@@ -181,6 +191,17 @@ func (m *Manager) answerRefresh(calc *assignment.Calculator) (stop func(), err e
 
 const refreshTimeout = 30 * time.Second
 
+// LabelState returns what this leader last decided about labels; false on a worker that does not lead, or has not decided yet. It is a
+// copy.
+func (m *Manager) LabelState() (types.LabelState, bool) {
+	calc := m.lead.calculator()
+	if calc == nil {
+		return types.LabelState{}, false
+	}
+	pools, parked, ok := calc.LabelSnapshot()
+	return types.LabelState{PoolSizes: pools, Parked: parked}, ok
+}
+
 // Refresh makes the leader, whichever worker that is, look at the partition source at once and believe what it sees. It returns
 // when the change is committed, or there was none. Without a deadline in ctx it waits 30 s at most.
 func (m *Manager) Refresh(ctx context.Context) error {
@@ -219,4 +240,12 @@ func appliedVersions(v assignment.View) []int64 {
 		versions = append(versions, m.Heartbeat.AppliedVersion)
 	}
 	return versions
+}
+
+// offIfZero turns a setting of which 0 means none into one of which 0 means the default.
+func offIfZero(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }

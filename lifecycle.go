@@ -29,12 +29,11 @@ func (m *Manager) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.setParts(p) // before anything runs that uses them
 	if err := p.feed.start(); err != nil {
+		m.setParts(nil)
 		return fmt.Errorf("%w: subscribe: %w", ErrNoServer, err)
 	}
-	m.mu.Lock()
-	m.parts = p
-	m.mu.Unlock()
 	m.runtime.Start()
 	p.follower.Start()
 	p.elector.Start()
@@ -63,6 +62,7 @@ func (m *Manager) unclaimed(ctx context.Context) error {
 // findBuckets creates or verifies the buckets. It repeats what time may cure until ctx ends.
 func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
 	retry := backoff.New(50*time.Millisecond, time.Second)
+	began := time.Now()
 	for {
 		call, cancel := context.WithTimeout(ctx, 5*time.Second)
 		buckets, err := kv.EnsureBuckets(call, m.js, m.bucketConfig())
@@ -72,6 +72,9 @@ func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
 		}
 		m.set.Logger.Warn("waiting for NATS", "error", err)
 		m.health.fail(err)
+		if time.Since(began) >= m.set.StartTimeout {
+			m.health.degrade(causeStart, fmt.Sprintf("the start waits for NATS: %v", err))
+		}
 		timer := time.NewTimer(retry.Next())
 		select {
 		case <-timer.C:
@@ -102,7 +105,7 @@ func final(err error) bool {
 // assemble makes the parts. The first claim, or the error that forbids one, is sent to claimed.
 func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, error) {
 	timing := m.set.timing()
-	p := &parts{buckets: buckets}
+	p := &parts{buckets: buckets, created: [2]time.Time{buckets.Control.Created(), buckets.Heartbeat.Created()}}
 	var err error
 	p.elector, err = election.New(election.Config{
 		Store: buckets.Control, Lease: m.set.LeaderLease, RequestTimeout: timing.RequestTimeout, Logger: m.set.Logger,
@@ -115,6 +118,8 @@ func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, er
 		Store: buckets.Control, Silence: m.set.LeaderLease / 2, RequestTimeout: timing.RequestTimeout,
 		Apply: m.apply,
 		Read:  p.elector.Observe,
+		// Either may be gone, or another one than before.
+		Doubt: m.mendBuckets,
 		FeedBroken: func() {
 			if err := p.feed.resubscribe(); err != nil {
 				m.fail(fmt.Errorf("parti: cannot subscribe anew: %w", err))
@@ -127,7 +132,7 @@ func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, er
 		CommitCreated: func(ctx context.Context) (time.Time, error) { return commitCreated(ctx, buckets.Control) },
 		Compose:       m.compose,
 		Claimed:       func(h types.Holder) { m.claimed(h); send(claimed, nil) },
-		Stored:        func(h types.Heartbeat, rev uint64, _ time.Time) { m.runtime.Stored(h, rev) },
+		Stored:        func(h types.Heartbeat, rev uint64, _ time.Time) { m.reached(); m.runtime.Stored(h, rev) },
 		Fenced:        m.fenced,
 		Trouble: func(err error, inARow int) {
 			m.trouble(err, inARow)
@@ -137,7 +142,7 @@ func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, er
 		},
 		Metrics: m.set.Metrics, Logger: m.set.Logger,
 	})
-	p.feed = newFeed(m.js.Conn(), m.set.Namespace, m.set.Logger, m.route, m.reconnected)
+	p.feed = newFeed(m.js.Conn(), m.set.Namespace, m.set.Logger, m.route, m.connection)
 	return p, nil
 }
 
@@ -191,9 +196,9 @@ func (m *Manager) reconnected() {
 // compose fills in what this worker says in its heartbeat. It runs on the publisher's goroutine.
 func (m *Manager) compose(h *types.Heartbeat) bool {
 	lives := m.runtime.Compose(h)
-	h.Capabilities, h.Labels = capabilities, m.set.Labels
+	h.Capabilities, h.Labels, h.Capacity = capabilities, m.set.Labels, m.set.Capacity
 	m.mu.Lock()
-	leaving := m.phase == stopping
+	leaving := m.phase == stopping && m.restartGrace == 0 // else the leader would move what is to stay
 	m.mu.Unlock()
 	switch {
 	case leaving:
@@ -217,6 +222,7 @@ func (m *Manager) claimed(h types.Holder) {
 	}
 	p.follower.Begin(h)
 	p.elector.SetCandidate(h, true)
+	m.reached()
 	m.health.recover(causeFenced)
 	m.health.advance(types.StateWaiting, "claimed "+h.Worker)
 }
@@ -227,6 +233,9 @@ func (m *Manager) fenced(cause error) <-chan struct{} {
 	m.parts.elector.SetCandidate(types.Holder{}, false)
 	m.holder.Store(&types.Holder{Worker: m.WorkerID()})
 	m.health.degrade(causeFenced, fmt.Sprintf("the incarnation ended: %v", cause))
+	if errors.Is(cause, heartbeat.ErrKeyLost) {
+		m.mendBuckets() // perhaps the key is gone with its bucket
+	}
 	m.fail(cause)
 	return returned
 }
@@ -246,41 +255,6 @@ func (m *Manager) trouble(err error, inARow int) {
 	if errors.Is(err, kv.ErrUnavailable) {
 		m.mendBuckets()
 	}
-}
-
-// mendBuckets finds out, in the background and once at a time, whether a bucket is gone, and makes it anew.
-func (m *Manager) mendBuckets() {
-	if !m.mending.CompareAndSwap(false, true) {
-		return
-	}
-	m.jobs.Go(func() {
-		defer m.mending.Store(false)
-		ctx, cancel := context.WithTimeout(m.ctx, 5*time.Second)
-		defer cancel()
-		b := m.parts.buckets
-		before := [2]time.Time{b.Control.Created(), b.Heartbeat.Created()}
-		now, err := kv.EnsureBuckets(ctx, m.js, m.bucketConfig())
-		if err == nil {
-			_, err = b.Control.Identity(ctx) // the stores in use take note of the new streams
-		}
-		if err == nil {
-			_, err = b.Heartbeat.Identity(ctx)
-		}
-		if err != nil {
-			m.health.degrade(causeBuckets, fmt.Sprintf("a bucket is gone and cannot be made anew: %v", err))
-			m.fail(err)
-			return
-		}
-		m.health.recover(causeBuckets)
-		if before[0].Equal(now.Control.Created()) && before[1].Equal(now.Heartbeat.Created()) {
-			return
-		}
-		m.set.Logger.Warn("a bucket was recreated")
-		if !before[0].Equal(now.Control.Created()) {
-			m.parts.elector.Reset()
-		}
-		m.reconnected()
-	})
 }
 
 // apply hands a verified commit to the runtime. It runs on the follower's goroutine.
@@ -314,11 +288,17 @@ func (m *Manager) fail(err error) {
 //
 // When ctx ends first, Stop stops waiting for handlers: those that have returned are released at once, the others when their lease has run
 // out, and the error wraps [ErrDrainTimeout] and names them. All errors are joined.
-func (m *Manager) Stop(ctx context.Context) error {
+//
+// With [WithRestartGrace] the partitions stay assigned to this worker's ID instead, and nobody runs them until it is back. A grace
+// that is out of range is reported ([ErrInvalidConfig]) and the Manager stops without one.
+func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
+	grace, invalid := restartGrace(opts)
 	m.mu.Lock()
 	first := m.phase != stopping
 	before := m.phase
-	m.phase = stopping
+	if first {
+		m.phase, m.restartGrace = stopping, grace
+	}
 	p := m.parts
 	m.mu.Unlock()
 	if !first {
@@ -330,9 +310,9 @@ func (m *Manager) Stop(ctx context.Context) error {
 		}
 	}
 	m.health.setPhase(types.StateStopping, "stop")
-	var err error
+	err := invalid
 	if p != nil {
-		err = m.leave(ctx, p)
+		err = errors.Join(err, m.leave(ctx, p, grace))
 	}
 	m.cancel()
 	m.jobs.Wait()
@@ -347,7 +327,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 }
 
 // leave gives back what the worker has, and ends the parts in the order in which they depend on each other.
-func (m *Manager) leave(ctx context.Context, p *parts) error {
+func (m *Manager) leave(ctx context.Context, p *parts, restart time.Duration) error {
 	returned := m.runtime.Drain()
 	p.heartbeats.Notify()
 	resigned := make(chan error, 1)
@@ -362,7 +342,12 @@ func (m *Manager) leave(ctx context.Context, p *parts) error {
 		grace, cancel = context.WithTimeout(context.WithoutCancel(ctx), m.set.timing().RequestTimeout)
 		defer cancel()
 	}
-	err := p.heartbeats.Leave(grace, types.WorkerLeft)
+	var err error
+	if restart > 0 {
+		err = p.heartbeats.LeaveToReturn(grace, restart)
+	} else {
+		err = p.heartbeats.Leave(grace, types.WorkerLeft)
+	}
 	err = errors.Join(err, <-resigned)
 	p.follower.Stop()
 	p.feed.close()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/assignment"
@@ -25,6 +26,7 @@ type Manager struct {
 	strategy types.AssignmentStrategy
 
 	health  *health
+	alarm   *alarm
 	changes *broadcaster
 	hooks   *lane
 	lease   *heartbeat.Lease
@@ -35,8 +37,10 @@ type Manager struct {
 	parts   *parts        // set once by Start
 	stopped chan struct{} // closed when Stop has ended everything
 	stopErr error
-	ready   chan struct{} // closed when the first commit has been applied
-	readied sync.Once
+	// restartGrace is how long the group keeps everything in place after the Stop that has begun; 0: not at all.
+	restartGrace time.Duration
+	ready        chan struct{} // closed when the first commit has been applied
+	readied      sync.Once
 
 	ctx    context.Context // ends when the Manager is stopped; for what runs in the background
 	cancel context.CancelFunc
@@ -59,7 +63,9 @@ const (
 
 // parts are what exists only after the buckets were found.
 type parts struct {
-	buckets    kv.Buckets
+	buckets kv.Buckets
+	// created is when the control and the heartbeat bucket in use were made; whoever mends them owns it.
+	created    [2]time.Time
 	feed       *feed
 	heartbeats *heartbeat.Publisher
 	elector    *election.Elector
@@ -117,10 +123,20 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 	m.hooks = &lane{dropped: dropped, onPanic: func(v any, stack []byte) {
 		set.Logger.Error("panic in a hook", "panic", v, "stack", string(stack))
 	}}
+	m.alarm = &alarm{
+		levels: [...]time.Duration{set.DegradedWarn, set.DegradedError, set.DegradedCritical},
+		raise:  m.alert, reason: func() string { return m.Status().Degraded },
+	}
 	m.health = newHealth(func(c StateChange) {
 		set.Metrics.StateChanged(c.From, c.To)
 		set.Logger.Info("state", "from", c.From, "to", c.To, "reason", c.Reason)
 		m.changes.send(c)
+		switch types.StateDegraded {
+		case c.To:
+			m.alarm.enter(c.At)
+		case c.From:
+			m.alarm.leave()
+		}
 		m.call(hook(set.hooks.OnStateChanged, c))
 	})
 	m.runtime = ownership.New(ownership.Config{
@@ -251,6 +267,10 @@ func (m *Manager) Status() Status {
 	s.LeaseLeft = max(m.lease.Left(), 0)
 	s.AppliedVersion, _ = m.runtime.Applied()
 	s.Parked = int(m.parked.Load())
+	if calc := m.lead.calculator(); calc != nil {
+		lead := calc.Status()
+		s.WorkersBehind, s.WorkersDamped = lead.Behind, lead.Damped
+	}
 	for _, p := range m.runtime.Partitions() {
 		switch p.State {
 		case types.OwnershipRunning:
@@ -276,6 +296,12 @@ func (m *Manager) Status() Status {
 
 // Partitions returns what every partition does that is assigned to this worker or still runs here, sorted by ID.
 func (m *Manager) Partitions() []types.PartitionStatus { return m.runtime.Partitions() }
+
+func (m *Manager) setParts(p *parts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parts = p
+}
 
 func (m *Manager) getParts() *parts {
 	m.mu.Lock()

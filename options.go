@@ -2,6 +2,7 @@ package parti
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -53,6 +54,22 @@ func WithLabels(labels ...string) Option {
 	return func(s *settings) { s.Labels = slices.Clone(labels) }
 }
 
+// WithCapacity sets how many partitions this worker takes at most, and how much weight: the sum of [Partition.Cost], which is 100 for
+// a partition that states none. 0: no such bound. What fits on no worker is parked until there is room.
+func WithCapacity(partitions int, weight int64) Option {
+	return func(s *settings) { s.Capacity = types.Capacity{Partitions: partitions, Weight: weight} }
+}
+
+// WithUnlabeledPolicy sets who gets partitions without a label. Default types.UnlabeledDedicated: workers without labels, or all while
+// there is none. The leader's setting counts.
+func WithUnlabeledPolicy(p types.UnlabeledPolicy) Option {
+	return func(s *settings) { s.UnlabeledPolicy = p }
+}
+
+// WithLabelSpillGrace sets how long partitions wait, parked, for a worker that carries their label before they are placed like those
+// without one; 0: not at all. Default types.NeverSpill: for ever. The leader's setting counts.
+func WithLabelSpillGrace(d time.Duration) Option { return func(s *settings) { s.LabelSpillGrace = d } }
+
 // WithHeartbeat sets how often the worker shows that it lives, and how long the server believes it. Default 3 s and 15 s.
 func WithHeartbeat(interval, ttl time.Duration) Option {
 	return func(s *settings) { s.HeartbeatInterval, s.HeartbeatTTL = interval, ttl }
@@ -73,6 +90,11 @@ func WithExpectedWorkers(n int) Option { return func(s *settings) { s.ExpectedWo
 // WithCooldown sets the shortest time between two commits made for joins. Default 10 s.
 func WithCooldown(d time.Duration) Option { return func(s *settings) { s.Cooldown = d } }
 
+// WithDampingPeriod sets how long a worker that comes and goes is given nothing, for example a minute; it doubles with each time, up to
+// ten times as long. Default 0: no damping. A worker that is restarted soon after it was given partitions waits for its share, too, so
+// do not combine it with rolling restarts that use no grace. The leader's setting counts.
+func WithDampingPeriod(d time.Duration) Option { return func(s *settings) { s.DampingPeriod = d } }
+
 // WithOwnership chooses what happens when the store cannot be reached for longer than the lease. Default [Exclusive].
 func WithOwnership(m OwnershipMode) Option { return func(s *settings) { s.Ownership = m } }
 
@@ -81,6 +103,11 @@ func WithDrainTimeout(d time.Duration) Option { return func(s *settings) { s.Dra
 
 // WithHandoffTimeout sets how long a new owner waits for one that neither releases nor dies; negative: for ever. Default 45 s.
 func WithHandoffTimeout(d time.Duration) Option { return func(s *settings) { s.HandoffTimeout = d } }
+
+// WithDegradedAlerts sets after how long in degraded mode the alerts of the levels warn, error and critical are raised.
+func WithDegradedAlerts(warn, err, critical time.Duration) Option {
+	return func(s *settings) { s.DegradedWarn, s.DegradedError, s.DegradedCritical = warn, err, critical }
+}
 
 // WithReplicas sets the replicas of the buckets, where this worker creates them. Default 1; use 3 in a cluster.
 func WithReplicas(n int) Option { return func(s *settings) { s.Replicas = n } }
@@ -99,3 +126,41 @@ func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.Logger = l
 
 // WithMetrics sets who receives measurements. Embed types.NopMetrics to implement only some.
 func WithMetrics(m types.Metrics) Option { return func(s *settings) { s.Metrics = m } }
+
+// StopOption changes what [Manager.Stop] does.
+type StopOption func(*farewell)
+
+// farewell is what a Stop was asked for.
+type farewell struct {
+	graceSet bool
+	grace    time.Duration
+}
+
+// WithRestartGrace is for a worker that is about to be started again under the same ID: a StatefulSet's pod, or any worker of a pool, where
+// the next one takes the ID that waits. The group keeps its partitions in place for d, from 1 ms to [MaxRestartGrace], and nobody
+// runs them meanwhile. If the ID is back within d, nothing moves: the new process gets the same partitions under new epochs. If it is not,
+// they go to others when d is over. d is counted by the leader's clock from when it hears of the stop.
+//
+// Choose d above the time that a restart takes, and below what your partitions can wait.
+func WithRestartGrace(d time.Duration) StopOption {
+	return func(f *farewell) { f.grace, f.graceSet = d, true }
+}
+
+// MaxRestartGrace is the longest restart grace.
+const MaxRestartGrace = types.MaxRestartGrace
+
+// restartGrace returns the grace that was asked for; 0 and an error where it cannot be given.
+func restartGrace(opts []StopOption) (time.Duration, error) {
+	var f farewell
+	for _, o := range opts {
+		if o == nil {
+			return 0, fmt.Errorf("%w: an option of Stop is nil; stopped without a restart grace", ErrInvalidConfig)
+		}
+		o(&f)
+	}
+	if f.graceSet && (f.grace < time.Millisecond || f.grace > MaxRestartGrace) {
+		return 0, fmt.Errorf("%w: the restart grace is %v: use 1ms to %v, e.g. the time a restart takes and half of that; stopped without one",
+			ErrInvalidConfig, f.grace, MaxRestartGrace)
+	}
+	return f.grace, nil
+}

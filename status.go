@@ -33,10 +33,14 @@ type Status struct {
 	Draining int
 	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
 	Parked int
+	// WorkersBehind are the workers that heartbeat and do not follow the commit, and WorkersDamped those that are given nothing for now
+	// because they come and go. Known to the leader only.
+	WorkersBehind, WorkersDamped []string
 	// Overdue are the partitions whose handler ignores that its context has ended.
 	Overdue []string
-	// Degraded says why the state is StateDegraded; empty otherwise.
-	Degraded string
+	// Degraded says why the state is StateDegraded; empty otherwise. DegradedSince is since when.
+	Degraded      string
+	DegradedSince time.Time
 	// LastError is the last error that nobody waited for, and when it happened.
 	LastError   error
 	LastErrorAt time.Time
@@ -61,6 +65,7 @@ type health struct {
 	reason   string
 	degraded map[string]string // reason by cause
 	state    types.State
+	since    time.Time // of the state
 	lastErr  error
 	lastAt   time.Time
 }
@@ -68,13 +73,6 @@ type health struct {
 func newHealth(notify func(StateChange)) *health {
 	return &health{notify: notify, degraded: map[string]string{}}
 }
-
-// The causes of degraded mode. Each is left by the part that entered it, with a proof that it is gone.
-const (
-	causeHeartbeat = "heartbeat" // the heartbeat cannot be written; left by a heartbeat that was stored
-	causeFenced    = "fenced"    // the incarnation ended; left by a new claim
-	causeBuckets   = "buckets"   // a bucket is gone; left when both exist again
-)
 
 func (h *health) setPhase(phase types.State, reason string) {
 	h.update(reason, func() { h.phase = phase })
@@ -97,8 +95,12 @@ func (h *health) degrade(cause, reason string) {
 	h.update(reason, func() { h.degraded[cause] = reason })
 }
 
-func (h *health) recover(cause string) {
-	h.update(cause+" recovered", func() { delete(h.degraded, cause) })
+func (h *health) recover(causes ...string) {
+	h.update(strings.Join(causes, ", ")+" recovered", func() {
+		for _, c := range causes {
+			delete(h.degraded, c)
+		}
+	})
 }
 
 func (h *health) fail(err error) {
@@ -113,14 +115,16 @@ func (h *health) update(reason string, change func()) {
 	change()
 	if next := h.derive(); next != h.state {
 		c := StateChange{From: h.state, To: next, At: time.Now(), Reason: reason}
-		h.state = next
+		h.state, h.since = next, c.At
 		h.notify(c)
 	}
 }
 
-// derive is the rule: stopping and joining come first, then degraded, then what the leader does, then following. Held: mu.
+// derive is the rule: stopping and joining (unless that takes too long) come first, then degraded, then what the leader does, then following. Held: mu.
 func (h *health) derive() types.State {
 	switch {
+	case h.phase == types.StateJoining && h.degraded[causeStart] != "":
+		return types.StateDegraded
 	case h.phase == types.StateInit, h.phase == types.StateJoining, h.phase >= types.StateStopping:
 		return h.phase
 	case len(h.degraded) > 0:
@@ -142,7 +146,7 @@ func (h *health) fill(s *Status) {
 	defer h.mu.Unlock()
 	s.State, s.LastError, s.LastErrorAt = h.state, h.lastErr, h.lastAt
 	if h.state == types.StateDegraded {
-		s.Degraded = strings.Join(slices.Sorted(maps.Values(h.degraded)), "; ")
+		s.Degraded, s.DegradedSince = strings.Join(slices.Sorted(maps.Values(h.degraded)), "; "), h.since
 	}
 }
 

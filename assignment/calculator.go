@@ -60,11 +60,13 @@ type Calculator struct {
 	requests   chan *request
 	nudge      chan struct{}
 	sourceSaid chan struct{}
+	desk       *desk                     // nil: there are no orders
 	troubleAt  atomic.Pointer[time.Time] // the last NoteTrouble
 	strategy   caller[[]int]
 	source     caller[sourceList]
 	watch      caller[<-chan struct{}]
 	status     atomic.Pointer[CalculatorStatus]
+	labels     atomic.Pointer[types.LabelState]
 	lifecycle  sync.Mutex // guards cancel
 	cancel     context.CancelFunc
 	done       chan struct{}
@@ -79,6 +81,10 @@ type CalculatorStatus struct {
 	Workers, Legacy, Held int
 	// Partitions is the number of the source's partitions, and Parked of those that nobody owns.
 	Partitions, Parked int
+	// Behind are the workers that heartbeat and have not applied the present commit within ApplyGracePeriod, sorted.
+	Behind []string
+	// Damped are the workers that are given nothing for now because they come and go, sorted.
+	Damped []string
 	// SourceSuspicious: the source shows so much less than before that it is not believed yet.
 	SourceSuspicious bool
 	// StrategyFailures counts the failures of the strategy in a row.
@@ -102,6 +108,7 @@ func NewCalculator(cfg Config) (*Calculator, error) {
 		Namespace:      cfg.Namespace,
 		HeartbeatTTL:   cfg.HeartbeatTTL,
 		RequestTimeout: cfg.RequestTimeout,
+		OnListing:      cfg.OnListing,
 		Logger:         cfg.Logger,
 	})
 	if err != nil {
@@ -114,6 +121,9 @@ func NewCalculator(cfg Config) (*Calculator, error) {
 		nudge:      make(chan struct{}, 1),
 		sourceSaid: make(chan struct{}, 1),
 		done:       make(chan struct{}),
+	}
+	if cfg.Control != nil {
+		c.desk = newDesk(&c.cfg, func() { poke(c.nudge) })
 	}
 	c.sm = NewStateMachine(c.stateChanged)
 	c.status.Store(&CalculatorStatus{})

@@ -1,6 +1,7 @@
 package assignment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,12 @@ import (
 	"github.com/partigo/parti/types"
 )
 
+// Metrics receives what a calculator measures.
+type Metrics interface {
+	types.CalculatorMetrics
+	types.AuditMetrics
+}
+
 // Config says what a Calculator works with. A duration that is 0 gets its default; a negative one means none.
 type Config struct {
 	// Self is the leader itself. A first listing without its heartbeat is older than its election and not believed.
@@ -17,9 +24,11 @@ type Config struct {
 	// Namespace and Heartbeats name what is watched.
 	Namespace  string
 	Heartbeats *kv.Store
-	Publisher  CommitPublisher
-	Source     types.PartitionSource
-	Strategy   types.AssignmentStrategy
+	// Control is the bucket in which operators leave orders; nil: there are none.
+	Control   *kv.Store
+	Publisher CommitPublisher
+	Source    types.PartitionSource
+	Strategy  types.AssignmentStrategy
 
 	// HeartbeatTTL is the age at which the server ends heartbeats.
 	HeartbeatTTL time.Duration
@@ -38,6 +47,27 @@ type Config struct {
 	// EmergencyGracePeriod is how long a worker has to be missing of whom the server has not said that it expired (TTL/2).
 	EmergencyGracePeriod time.Duration
 
+	// UnlabeledPolicy says who gets partitions without a label (types.UnlabeledDedicated).
+	UnlabeledPolicy types.UnlabeledPolicy
+	// LabelSpillGrace is how long nobody may have carried a label before partitions with it are placed like those without one; until
+	// then they are parked. 0 means at once; negative (types.NeverSpill): never.
+	LabelSpillGrace time.Duration
+	// DampingPeriod is how long a worker that left soon after it was given partitions is given none when it is back (60 s). It doubles
+	// each time, up to ten times as long.
+	DampingPeriod time.Duration
+
+	// ApplyGracePeriod is how long a worker may be behind the commit before it is reported (2 × HeartbeatTTL).
+	ApplyGracePeriod time.Duration
+	// ExtendedApplyGracePeriod is how long a worker that heartbeats may be behind before its key is deleted, so that it ends and claims
+	// anew: max(5 × HeartbeatTTL, HandoffTimeout + HeartbeatTTL).
+	ExtendedApplyGracePeriod time.Duration
+	// AuditInterval is the time between two looks at that (HeartbeatTTL).
+	AuditInterval time.Duration
+	// HandoffTimeout is how long new owners wait for earlier ones, where that is bounded.
+	HandoffTimeout time.Duration
+	// LeaderCheck proves, by a write, that this process still leads. nil: nobody is evicted, only reported.
+	LeaderCheck func(ctx context.Context) error
+
 	// SourceInterval is how often the source is looked at without being asked to (30 s).
 	SourceInterval time.Duration
 	// SourceTimeout and StrategyTimeout bound one call (10 s, 5 s). A call that exceeds it is abandoned, and no other one is
@@ -49,16 +79,22 @@ type Config struct {
 	// PublishTimeout bounds the making of one commit, payloads included (30 s).
 	PublishTimeout time.Duration
 
+	// DrainPatience is how long a drain that goes one by one waits for a partition that its worker does not return (1 min).
+	DrainPatience time.Duration
+
 	// SeenVersion is the highest version that this process has ever seen anywhere.
 	SeenVersion int64
 	// LastTrouble is when this process last failed to write or to reach the store, before the calculator was made.
 	LastTrouble time.Time
 
 	// Metrics and Logger may be nil.
-	Metrics types.CalculatorMetrics
+	Metrics Metrics
 	Logger  *slog.Logger
 	// OnStateChange, if set, is called by the loop after each transition, in order. It must return at once.
 	OnStateChange func(from, to types.CalculatorState, reason string)
+	// OnListing, if set, is called after each listing of the workers, from one goroutine: with nil for a complete one, or with the error, how
+	// many have failed in a row, and since when. It must return at once.
+	OnListing func(err error, failed int, since time.Time)
 	// OnStepDown, if set, is called once when the calculator has ended by itself, with the reason: the lead must be given up. It
 	// runs after everything has ended, and may call Stop.
 	OnStepDown func(error)
@@ -79,10 +115,18 @@ func (cfg *Config) setDefaults() {
 	set(&cfg.SettleDelay, 2*time.Second)
 	set(&cfg.Cooldown, 10*time.Second)
 	set(&cfg.EmergencyGracePeriod, cfg.HeartbeatTTL/2)
+	set(&cfg.DampingPeriod, time.Minute)
+	set(&cfg.ApplyGracePeriod, 2*cfg.HeartbeatTTL)
+	set(&cfg.ExtendedApplyGracePeriod, cfg.patience())
+	set(&cfg.AuditInterval, cfg.HeartbeatTTL)
+	if cfg.UnlabeledPolicy == "" {
+		cfg.UnlabeledPolicy = types.UnlabeledDedicated
+	}
 	set(&cfg.SourceInterval, 30*time.Second)
 	set(&cfg.SourceTimeout, 10*time.Second)
 	set(&cfg.StrategyTimeout, 5*time.Second)
 	set(&cfg.PublishTimeout, 30*time.Second)
+	set(&cfg.DrainPatience, time.Minute)
 	if cfg.MaxStrategyFailures == 0 {
 		cfg.MaxStrategyFailures = 5
 	}
@@ -92,6 +136,11 @@ func (cfg *Config) setDefaults() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+}
+
+// patience is how long a worker may be stuck: nobody is evicted for whom a new owner still waits.
+func (cfg *Config) patience() time.Duration {
+	return max(5*cfg.HeartbeatTTL, cfg.HandoffTimeout+cfg.HeartbeatTTL)
 }
 
 func (cfg *Config) validate() error {
@@ -109,6 +158,8 @@ func (cfg *Config) validate() error {
 	need(cfg.HeartbeatTTL > 0, "HeartbeatTTL must be positive")
 	need(cfg.SourceInterval > 0 && cfg.SourceTimeout > 0 && cfg.StrategyTimeout > 0 && cfg.PublishTimeout > 0 && cfg.RequestTimeout > 0,
 		"SourceInterval and the timeouts must be positive, or 0 for their defaults")
+	need(cfg.UnlabeledPolicy == types.UnlabeledDedicated || cfg.UnlabeledPolicy == types.UnlabeledShared, "UnlabeledPolicy must be dedicated or shared")
+	need(cfg.AuditInterval > 0, "AuditInterval must be positive, or 0 for its default")
 	need(cfg.MaxStrategyFailures > 0, "MaxStrategyFailures must be positive, or 0 for its default")
 	need(cfg.ExpectedWorkers >= 0, "ExpectedWorkers must not be negative")
 	return errors.Join(errs...)

@@ -126,6 +126,7 @@ type fakeWorker struct {
 	hb    types.Heartbeat
 	rev   uint64
 	quiet bool
+	stuck bool // it applies nothing
 }
 
 func newFleet(t *testing.T, store *kv.Store) *fleet {
@@ -183,7 +184,9 @@ func (f *fleet) call(do func()) {
 
 func (f *fleet) write(w *fakeWorker) error {
 	f.made++
-	w.hb.AppliedVersion = max(w.hb.AppliedVersion, f.applied)
+	if !w.stuck {
+		w.hb.AppliedVersion = max(w.hb.AppliedVersion, f.applied)
+	}
 	w.hb.Nonce, w.hb.Timestamp = fmt.Sprint(f.made), time.Now()
 	value, err := w.hb.Encode()
 	if err != nil {
@@ -249,6 +252,15 @@ func (f *fleet) crash(ids ...string) {
 	f.call(func() {
 		for _, id := range ids {
 			f.workers[id].quiet = true
+		}
+	})
+}
+
+// stuck has the workers go on with their heartbeats and follow no commit any more.
+func (f *fleet) stuck(ids ...string) {
+	f.call(func() {
+		for _, id := range ids {
+			f.workers[id].stuck = true
 		}
 	})
 }
@@ -334,7 +346,7 @@ func (e *calcEnv) start(changes ...func(*Config)) {
 	e.stop()
 	cfg := Config{
 		Namespace: "g", Heartbeats: e.buckets.Heartbeat, Publisher: e.publisher(), Source: e.source, Strategy: strategy.Sticky(),
-		HeartbeatTTL: testTTL, OnStepDown: func(err error) { e.stepDown <- err },
+		HeartbeatTTL: testTTL, LabelSpillGrace: types.NeverSpill, OnStepDown: func(err error) { e.stepDown <- err },
 	}
 	for _, c := range changes {
 		c(&cfg)

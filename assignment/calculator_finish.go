@@ -56,15 +56,19 @@ func (l *loop) decided(r jobResult) error {
 		l.scratch = false
 	}
 	l.committed, l.takeover = r.committed, false
-	l.settled, l.generation = r.seats, r.generation
-	l.labels = make(map[types.Holder][]string, len(r.seats))
+	l.settled, l.generation, l.orderly = r.seats, r.generation, r.orders
+	l.roster.mandates.stepped(&r, now)
+	l.profiles = make(map[types.Holder]profile, len(r.seats))
 	for i := range r.seats {
 		if !r.seats[i].held {
-			l.labels[r.seats[i].Holder] = r.seats[i].Labels
+			l.profiles[r.seats[i].Holder] = profileOf(&r.seats[i].Worker)
 		}
 	}
 	l.timing.urgentSince, l.timing.windowSince = time.Time{}, time.Time{}
 	l.countParked()
+	l.damper.decided(r.seats, r.moved > 0, now)
+	l.pools.spilled = r.spilled
+	l.pools.report(l.c, r.seats, l.committed)
 	err := l.judgeStrategy(r, now)
 	for _, q := range r.requests {
 		q.done <- r.strategyErr
@@ -125,13 +129,14 @@ func (l *loop) answer(r jobResult) {
 }
 
 func (l *loop) countParked() {
-	l.parked = 0
+	l.parked, l.parkedLabels = 0, make(map[string]bool)
 	if l.committed == nil {
 		return
 	}
 	for i := range l.committed.Parked {
-		if !l.committed.Parked[i].Retired {
+		if e := &l.committed.Parked[i]; !e.Retired {
 			l.parked++
+			l.parkedLabels[e.Label] = true
 		}
 	}
 	l.cfg.Metrics.PartitionsParked(l.parked)
@@ -153,6 +158,8 @@ func (l *loop) status() *CalculatorStatus {
 		Held:             l.held,
 		Partitions:       len(l.source.list.partitions),
 		Parked:           l.parked,
+		Behind:           l.audits.behind,
+		Damped:           l.damped,
 		SourceSuspicious: l.source.shrink.Suspicious(),
 		StrategyFailures: l.failures,
 		RecoveryUntil:    l.roster.recovery.until(time.Now()),

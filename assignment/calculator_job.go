@@ -30,6 +30,10 @@ type job struct {
 	reissue    []types.Holder // the store lost commits
 	seen       []int64        // versions seen elsewhere
 	requests   []*request
+	inPlace    bool            // keep everything where it is, and ask no strategy
+	spilled    map[string]bool // labels that nobody has carried for their grace
+	orders     int             // generation of the mandates
+	banned     func(partitionID, worker string) bool
 }
 
 // jobResult is what came of a job.
@@ -86,21 +90,30 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 		Previous:   j.committed,
 		Released:   c.monitor.Released,
 		Reissue:    j.reissue,
+
+		SharedUnlabeled: c.cfg.UnlabeledPolicy == types.UnlabeledShared,
+		Spill:           func(label string) bool { return j.spilled[label] },
 	})
 	if err != nil {
 		r.err = err
 		return
 	}
-	owners := c.owners(ctx, problem.Strategy, r)
+	answer := c.answer(ctx, problem, j, r)
 	if r.err = ctx.Err(); r.err != nil {
 		return
 	}
-	next, err := problem.Next(owners)
+	next, err := problem.NextOf(problem.Bar(answer, j.banned))
 	if err != nil {
 		r.err = err
 		return
 	}
 	if !next.Changed || settleHeld(next.State, j) {
+		return
+	}
+	aliases, tooLarge := c.aliases(next.State, j.seats)
+	if len(tooLarge) > 0 {
+		j.seats = withoutWorkers(j.seats, tooLarge)
+		c.rebalance(ctx, j, r)
 		return
 	}
 	_, err = c.cfg.Publisher.Publish(ctx, PublishInput{
@@ -109,6 +122,7 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 		SourceRevision:      j.source.revision,
 		SourceRevisionKnown: j.source.revisioned,
 		Lifecycle:           j.reason,
+		Extra:               aliases,
 	})
 	if err != nil {
 		r.err = err
@@ -137,29 +151,34 @@ func settleHeld(next *plan.State, j job) (same bool) {
 		reflect.DeepEqual(next.Slices, j.committed.Slices) && reflect.DeepEqual(next.Parked, j.committed.Parked)
 }
 
-// owners asks the strategy. Where its answer cannot be used, everything stays where it is and only what has no owner is placed.
-func (c *Calculator) owners(ctx context.Context, in types.AssignmentInput, r *jobResult) []int {
-	if len(in.Partitions) == 0 {
-		return nil
+// answer asks the strategy about each pool. Where an answer cannot be used, everything stays where it is and only what has no owner is
+// placed. All calls together have StrategyTimeout.
+func (c *Calculator) answer(ctx context.Context, p *plan.Problem, j job, r *jobResult) plan.Answer {
+	switch {
+	case len(p.Strategy.Partitions) == 0:
+		return plan.Answer{}
+	case j.inPlace:
+		return p.SolveFallback()
 	}
 	r.asked = true
-	owners, err := c.strategy.call(ctx, c.cfg.StrategyTimeout, func(ctx context.Context) ([]int, error) {
-		return c.cfg.Strategy.Assign(ctx, cloneInput(in))
+	deadline := time.Now().Add(c.cfg.StrategyTimeout)
+	answer, err := p.Solve(func(in types.AssignmentInput) ([]int, error) {
+		owners, err := c.strategy.call(ctx, time.Until(deadline), func(ctx context.Context) ([]int, error) {
+			return c.cfg.Strategy.Assign(ctx, cloneInput(in))
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", types.ErrStrategyFailed, err)
+		}
+		return owners, nil
 	})
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%w: %w", types.ErrStrategyFailed, err)
-	default:
-		err = plan.Validate(in, owners)
-	}
 	if err == nil {
-		return owners
+		return answer
 	}
 	if ctx.Err() == nil {
 		r.strategyErr = err
 		c.cfg.Metrics.StrategyFailed(err)
 	}
-	return plan.Fallback(in)
+	return p.SolveFallback()
 }
 
 // cloneInput makes a copy for foreign code, which may write to it, or go on reading it after it was given up.

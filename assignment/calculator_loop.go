@@ -44,7 +44,9 @@ type loop struct {
 	unreadable int  // failed bootstraps in a row because the commit could not be read
 	committed  *plan.State
 	parked     int
-	takeover   bool // a commit was found, and nothing has been decided yet
+	// parkedLabels has the labels of what is parked, "" included.
+	parkedLabels map[string]bool
+	takeover     bool // a commit was found, and nothing has been decided yet
 	// checked is the applied version that made the loop look at the store's commit last. If the commit is behind even so, it was lost.
 	checked int64
 	scratch bool // the commit was given up
@@ -54,13 +56,22 @@ type loop struct {
 	err        error // of the last job
 	requests   []*request
 	settled    []seat // what was decided on last
-	labels     map[types.Holder][]string
+	profiles   map[types.Holder]profile
 	generation int // of the source, decided on last
+	pile       pile
+	orderly    int // generation of the mandates, decided on last
 
 	failures      int // of the strategy, in a row
 	strategyRetry *backoff.Backoff
 	strategyAt    time.Time
 	strategyErr   error
+
+	pools  labelPools
+	damper *damper
+	damped []string // as last reported
+	audits audit
+	// repaired gets the IDs of workers whose key the audit has deleted.
+	repaired chan string
 
 	members            []types.Holder // of the last evaluation
 	relisted           time.Time
@@ -100,6 +111,9 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 	if s, ok := c.cfg.Source.(types.WatchablePartitionSource); ok {
 		l.wg.Go(func() { c.watchSource(ctx, s) })
 	}
+	if c.desk != nil {
+		l.wg.Go(func() { c.desk.run(ctx) })
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -112,6 +126,8 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 			l.view = c.monitor.Workers()
 		case <-c.sourceSaid:
 			l.source.next = time.Time{}
+		case id := <-l.repaired:
+			l.damper.evicted(id, time.Now())
 		case o := <-l.seen:
 			l.looked(o)
 		case r := <-c.requests:
@@ -133,13 +149,15 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 func (c *Calculator) newLoop(ctx context.Context) *loop {
 	return &loop{
 		c: c, cfg: &c.cfg, ctx: ctx,
-		jobs: make(chan jobResult, 1), seen: make(chan lookup, 1),
-		roster:        newRoster(&c.cfg),
+		repaired: make(chan string), jobs: make(chan jobResult, 1), seen: make(chan lookup, 1),
+		roster:        newRoster(&c.cfg, c.monitor.Released),
 		source:        newSourceView(&c.cfg),
 		timing:        timing{cfg: &c.cfg},
 		retry:         backoff.New(firstJobRetry, lastJobRetry),
 		strategyRetry: backoff.New(c.cfg.SourceInterval/6, c.cfg.SourceInterval),
-		labels:        make(map[types.Holder][]string),
+		profiles:      make(map[types.Holder]profile),
+		pools:         newLabelPools(c.cfg.LabelSpillGrace),
+		damper:        newDamper(c.cfg.DampingPeriod),
 	}
 }
 
@@ -184,13 +202,20 @@ func (l *loop) step(now time.Time) time.Time {
 		}
 		return next
 	}
-	if !l.sighted(now, until) {
+	if !l.sighted(now, until) || !l.orders() {
 		return next
+	}
+	if l.legacy > 0 { // of a plain worker it matters when it was heard last, of which routine refreshes say nothing
+		l.view = l.c.monitor.Workers()
 	}
 	s := l.roster.evaluate(l.view, l.committed, now)
 	until(s.next)
 	l.relist(&s, now, until)
+	l.damp(&s, now)
+	until(s.next)
+	l.audit(now, until)
 	l.noteMembers(&s, now)
+	l.administer(&s, now, until)
 	l.act(&s, now, until)
 	return next
 }
@@ -253,17 +278,21 @@ func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
 		return
 	}
 	f := facts{
-		change:     compare(l.committed, s, l.labels),
+		change:     compare(l.committed, s, l.profiles),
 		first:      l.committed == nil,
 		takeover:   l.takeover,
 		lost:       l.lostCommit(),
 		partitions: l.source.generation != l.generation,
+		orders:     l.roster.mandates.generation != l.orderly || s.due(),
 		strategy:   l.strategyAt,
 		targets:    s.targets,
+		spill:      l.pools.overdue(l.spilled(s, now, until)),
+		relief:     l.relief(s),
 	}
 	if sameSeats(s.seats, l.settled) && l.err == nil {
 		f.change = change{} // decided on already
 	}
+	inPlace := f.inPlace()
 	reason, at, window := l.timing.decide(f, now)
 	switch {
 	case reason == "":
@@ -274,7 +303,7 @@ func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
 			l.c.sm.EnterScaling(reason)
 		}
 	default:
-		l.rebalance(reason, s, nil)
+		l.rebalance(reason, s, nil, inPlace)
 	}
 }
 
@@ -310,12 +339,12 @@ func (l *loop) takeManual(s *sitting) bool {
 		}
 	}
 	l.requests = keep
-	l.rebalance(take[0].reason, s, take)
+	l.rebalance(take[0].reason, s, take, false)
 	return true
 }
 
-// rebalance begins a job that makes the next commit.
-func (l *loop) rebalance(reason string, s *sitting, requests []*request) {
+// rebalance begins a job that makes the next commit. inPlace: the strategy is not asked, and nothing that has an owner moves.
+func (l *loop) rebalance(reason string, s *sitting, requests []*request, inPlace bool) {
 	sm := l.c.sm
 	switch {
 	case reason == types.LifecycleEmergency:
@@ -326,8 +355,10 @@ func (l *loop) rebalance(reason string, s *sitting, requests []*request) {
 	j := job{
 		reason: reason, seats: s.seats, committed: l.committed, requests: requests,
 		source: l.source.list, generation: l.source.generation,
-		seen: []int64{l.view.Applied, l.cfg.SeenVersion},
+		seen: []int64{l.view.Applied, l.cfg.SeenVersion}, inPlace: inPlace,
+		banned: l.roster.mandates.ban(s.seats), orders: l.roster.mandates.generation,
 	}
+	j.spilled, _ = l.pools.due(time.Now())
 	if l.lostCommit() {
 		if j.reissue = l.c.monitor.Suspects(); len(j.reissue) == 0 { // nobody can run anything; the entries are new all the same
 			j.reissue = []types.Holder{s.seats[0].Holder}
@@ -379,7 +410,8 @@ func (l *loop) looked(o lookup) {
 
 func sameSeats(a, b []seat) bool {
 	return slices.EqualFunc(a, b, func(x, y seat) bool {
-		return x.Holder == y.Holder && x.Target == y.Target && x.GraceUntil == y.GraceUntil && x.held == y.held && slices.Equal(x.Labels, y.Labels)
+		return x.Holder == y.Holder && x.Target == y.Target && x.GraceUntil == y.GraceUntil && x.held == y.held && x.plain == y.plain &&
+			x.Listed == y.Listed && x.next == y.next && x.waits == y.waits && profileOf(&x.Worker).same(profileOf(&y.Worker))
 	})
 }
 

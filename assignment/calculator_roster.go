@@ -14,8 +14,6 @@ const (
 	workerConfirmations = 2
 	// suspicionInterval is how soon a suspicious observation is repeated.
 	suspicionInterval = time.Second
-	// maxRestartGrace bounds what a restarting worker may ask for.
-	maxRestartGrace = 24 * time.Hour
 )
 
 // seat is a worker that the next commit lists.
@@ -23,6 +21,11 @@ type seat struct {
 	plan.Worker
 	// held: the worker is missing, and it is too early to act on that. It keeps what it has and gets nothing.
 	held bool
+	// plain: it does not speak the commit protocol, and gets an alias.
+	plain bool
+	// next is the partition that a drain takes from it now; waits: it has not returned the one before.
+	next  string
+	waits bool
 }
 
 // roster decides from what is seen which workers the next commit lists. It belongs to the loop.
@@ -33,14 +36,16 @@ type roster struct {
 	// graces has the end of the grace of workers that said they restart, in Unix ms, from the moment it was first heard.
 	graces   map[types.Holder]int64
 	listings int // complete listings evaluated so far
+	mandates *mandates
 }
 
-func newRoster(cfg *Config) *roster {
+func newRoster(cfg *Config, released func(types.Holder, int64, string) bool) *roster {
 	r := &roster{
 		detector: NewEmergencyDetector(cfg.EmergencyGracePeriod),
 		shrink:   NewCredibility(workerConfirmations),
 		recovery: recovery{hold: cfg.HeartbeatTTL},
 		graces:   make(map[types.Holder]int64),
+		mandates: newMandates(cfg, released),
 	}
 	r.recovery.trouble(cfg.LastTrouble)
 	return r
@@ -77,7 +82,15 @@ func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitti
 	seated := make(map[string]bool, len(view.Members))
 	for id, m := range view.Members {
 		if w, ok := r.seatOf(&m, listed[id], now, &s); ok {
-			s.seats = append(s.seats, seat{Worker: w})
+			at := seat{Worker: w, plain: m.Plain()}
+			if _, drains := r.mandates.drains[id]; drains && w.Target {
+				s.targets--
+				if at.plain { // it cannot say what it has returned, so there is no going one by one
+					continue
+				}
+				r.mandates.drain(&at, listed[id], now, &s)
+			}
+			s.seats = append(s.seats, at)
 			seated[id] = true
 		}
 	}
@@ -91,12 +104,13 @@ func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitti
 	}
 	r.infer(missing, seated, len(listed), view.Listings, now, listed, &s)
 	r.listings = view.Listings
-	for h, until := range r.graces {
-		if until <= now.UnixMilli() {
+	for h := range r.graces {
+		if slice := listed[h.Worker]; slice == nil || slice.Holder != h { // until then it is remembered that it is over
 			delete(r.graces, h)
 		}
 	}
 	slices.SortFunc(s.seats, func(a, b seat) int { return strings.Compare(a.Worker.Worker, b.Worker.Worker) })
+	s.limitPlain()
 	slices.Sort(s.dead)
 	slices.Sort(s.gone)
 	return s
@@ -107,16 +121,17 @@ func (r *roster) seatOf(m *Member, slice *plan.Slice, now time.Time, s *sitting)
 	if m.Unreadable {
 		return plan.Worker{}, false
 	}
-	if !m.Capabilities.Has(types.CapAckV1) {
-		s.legacy++
-		s.live++
+	if m.Plain() {
+		return r.plainSeat(m, now, s)
+	}
+	if r.mandates.evicts(m.Holder(), slice) {
 		return plan.Worker{}, false
 	}
 	switch m.State {
 	case types.WorkerJoining, types.WorkerActive:
 		s.live++
 		s.targets++
-		return plan.Worker{Holder: m.Holder(), Labels: m.Labels, Target: true}, true
+		return plan.Worker{Holder: m.Holder(), Labels: m.Labels, Capacity: m.Capacity, Target: true}, true
 	case types.WorkerRestarting:
 		if until := r.graceOf(m, slice, now); until > now.UnixMilli() {
 			s.until(time.UnixMilli(until))
@@ -138,7 +153,7 @@ func (r *roster) graceOf(m *Member, slice *plan.Slice, now time.Time) int64 {
 	}
 	until := slice.GraceUntil // a former leader heard it
 	if until == 0 {
-		grace := min(m.RestartGrace, maxRestartGrace.Milliseconds())
+		grace := min(m.RestartGrace, types.MaxRestartGrace.Milliseconds())
 		until = now.UnixMilli() + grace
 	}
 	r.graces[slice.Holder] = until
@@ -148,7 +163,7 @@ func (r *roster) graceOf(m *Member, slice *plan.Slice, now time.Time) int64 {
 // absent sorts a committed worker that has no seat: it has left, keeps its grace, has expired, or is missing.
 func (r *roster) absent(slice *plan.Slice, view View, now time.Time, missing map[string]bool, s *sitting) {
 	id := slice.Worker
-	if _, there := view.Members[id]; there {
+	if _, there := view.Members[id]; there || r.mandates.evicted[slice.Holder] {
 		s.gone = append(s.gone, id)
 		return
 	}

@@ -1,7 +1,6 @@
 package assignment
 
 import (
-	"slices"
 	"time"
 
 	"github.com/partigo/parti/assignment/plan"
@@ -13,16 +12,26 @@ const coalesce = 20 * time.Millisecond
 
 // change is how the workers to list differ from those that the last commit lists.
 type change struct {
-	// joined have no place in the commit; relabelled are live, and their labels are not those that were decided on.
+	// joined have no place in the commit; relabelled are live, and their labels or capacity are not those that were decided on, or
+	// they are not damped any more.
 	joined, relabelled int
 	// left are gone in good order, or entered or left a restart grace; died are dead; returned have another incarnation.
 	left, died, returned int
+	// graced of the left have entered a restart grace, regained of the returned have come back within theirs.
+	graced, regained int
+}
+
+// inPlace reports whether nothing has happened but that workers restart, or are back: then nothing is to move, whatever the strategy
+// would make of a fleet that lacks them for a moment.
+func (c change) inPlace() bool {
+	restarts := change{left: c.graced, returned: c.regained, graced: c.graced, regained: c.regained}
+	return c == restarts && c.urgent()
 }
 
 func (c change) urgent() bool { return c.left+c.died+c.returned > 0 }
 
-// compare returns how s differs from the committed workers. labels are those decided on last, by holder.
-func compare(committed *plan.State, s *sitting, labels map[types.Holder][]string) change {
+// compare returns how s differs from the committed workers. profiles are those decided on last, by holder.
+func compare(committed *plan.State, s *sitting, profiles map[types.Holder]profile) change {
 	c := change{left: len(s.gone), died: len(s.dead)}
 	listed := make(map[string]*plan.Slice)
 	if committed != nil {
@@ -33,18 +42,24 @@ func compare(committed *plan.State, s *sitting, labels map[types.Holder][]string
 	for i := range s.seats {
 		w := &s.seats[i]
 		slice := listed[w.Worker.Worker]
-		known, decided := labels[w.Holder]
+		known, decided := profiles[w.Holder]
 		switch {
 		case w.held:
 		case slice == nil:
 			c.joined++
 		case slice.Holder != w.Holder:
 			c.returned++
-		case slice.GraceUntil != 0 && w.GraceUntil == 0:
+			if slice.GraceUntil != 0 {
+				c.regained++
+			}
+		case slice.GraceUntil != w.GraceUntil && w.GraceUntil == 0:
 			c.returned++
+			c.regained++
 		case slice.GraceUntil != w.GraceUntil:
 			c.left++
-		case decided && !slices.Equal(known, w.Labels):
+			c.graced++
+		case w.GraceUntil != 0: // its labels are not heard any more
+		case decided && !known.same(profileOf(&w.Worker)):
 			c.relabelled++
 		}
 	}
@@ -69,8 +84,16 @@ type facts struct {
 	takeover   bool // a commit was found, and nothing has been decided yet
 	lost       bool // the store lost a commit
 	partitions bool // the source changed
+	orders     bool // an operator wants a change
 	strategy   time.Time
 	targets    int
+	spill      bool // nobody has carried a label for its grace
+	relief     bool // who joins may have what is parked
+}
+
+// inPlace reports whether workers restart or are back, and nothing else calls for a decision.
+func (f facts) inPlace() bool {
+	return f.change.inPlace() && !f.orders && !f.first && !f.takeover && !f.lost && !f.partitions && !f.spill && f.strategy.IsZero()
 }
 
 // decide returns why to act and when; no reason: there is nothing to do. window tells that joins are being collected.
@@ -91,6 +114,10 @@ func (t *timing) decide(f facts, now time.Time) (reason string, at time.Time, wi
 		reason, at = types.LifecycleRecovery, t.urgentSince.Add(coalesce)
 	case f.partitions && !f.first:
 		reason, at = types.LifecyclePartitions, now
+	case f.spill && !f.first:
+		reason, at = types.LifecycleLabels, now
+	case f.orders && !f.first:
+		reason, at = types.LifecycleManual, now
 	case f.joined+f.relabelled > 0:
 		reason, at, window = types.LifecycleScale, t.windowEnd(f, now), true
 		if f.first {
@@ -117,7 +144,7 @@ func (t *timing) windowEnd(f facts, now time.Time) time.Time {
 	if t.cfg.ExpectedWorkers > 0 && f.targets >= t.cfg.ExpectedWorkers {
 		end = now
 	}
-	if !t.lastJoins.IsZero() {
+	if !t.lastJoins.IsZero() && !f.relief { // what is parked waits no longer than others need to join too
 		end = later(end, t.lastJoins.Add(t.cfg.Cooldown))
 	}
 	return end

@@ -167,7 +167,8 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-func TestLegacyWorkersAreCountedOnly(t *testing.T) {
+// TestPlainWorkersAreListed: who writes a timestamp gets partitions as everybody; who writes what this release cannot read gets nothing.
+func TestPlainWorkersAreListed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e := newCalcEnv(t, env)
 		_, err := e.outside.Heartbeat.Put(t.Context(), "heartbeat.old", []byte(time.Now().Format(time.RFC3339)), 0, 0)
@@ -177,9 +178,10 @@ func TestLegacyWorkersAreCountedOnly(t *testing.T) {
 		e.fleet.join("a")
 		e.start()
 		_, s, _ := e.awaitCommit(0, time.Minute)
-		require.Equal(t, []string{"a"}, workersOf(s))
+		require.Equal(t, []string{"a", "old"}, workersOf(s))
 		require.Equal(t, 2, e.calc.Status().Workers)
 		require.Equal(t, 1, e.calc.Status().Legacy)
+		require.Empty(t, s.Slices[1].Incarnation)
 	})
 }
 

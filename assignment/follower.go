@@ -45,6 +45,9 @@ type FollowerConfig struct {
 	Apply func(Followed)
 	// Read is called with every entry of the two followed keys that was read rather than heard.
 	Read func(kv.Entry)
+	// Doubt is called when the bucket may be gone, or another one than before: it does not answer, or shows less than was seen. It may be
+	// called from any goroutine, and often. nil: nobody wants to know.
+	Doubt func()
 	// FeedBroken is called when a read shows what the live feed should have brought: it must be subscribed anew.
 	FeedBroken func()
 
@@ -128,8 +131,10 @@ func (f *Follower) Reconnected() { f.post(func(m *mailbox) { m.read = true }) }
 
 // Observe takes an entry of the commit key or of the leader key that came over the live feed.
 func (f *Follower) Observe(e kv.Entry, commitVersion int64) {
+	back := false // revisions only go back in another bucket: live entries come in order
 	f.post(func(m *mailbox) {
 		m.heard = time.Now()
+		back = e.Revision < m.revision[e.Key]
 		m.revision[e.Key] = e.Revision
 		switch e.Key {
 		case record.CommitKey:
@@ -140,6 +145,15 @@ func (f *Follower) Observe(e kv.Entry, commitVersion int64) {
 			}
 		}
 	})
+	if back {
+		f.doubt()
+	}
+}
+
+func (f *Follower) doubt() {
+	if f.cfg.Doubt != nil {
+		f.cfg.Doubt()
+	}
 }
 
 func (f *Follower) post(change func(*mailbox)) {
@@ -217,10 +231,19 @@ func (f *Follower) read() error {
 		f.mu.Unlock()
 		e, err := f.cfg.Store.Get(ctx, key)
 		if errors.Is(err, kv.ErrNotFound) {
+			if heard > 0 {
+				f.doubt() // not even a marker is left of it
+			}
 			continue
 		}
 		if err != nil {
+			if errors.Is(err, kv.ErrUnavailable) {
+				f.doubt()
+			}
 			return err
+		}
+		if e.Revision < heard {
+			f.doubt() // or a replica that lags
 		}
 		f.cfg.Read(e)
 		f.mu.Lock()

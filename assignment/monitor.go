@@ -22,7 +22,7 @@ const (
 	firstListingRetry = 50 * time.Millisecond
 )
 
-// MonitorConfig is what a WorkerMonitor works on. All of it is required.
+// MonitorConfig is what a WorkerMonitor works on. All of it but OnListing is required.
 type MonitorConfig struct {
 	Heartbeats *kv.Store
 	Namespace  string
@@ -30,7 +30,9 @@ type MonitorConfig struct {
 	HeartbeatTTL time.Duration
 	// RequestTimeout bounds one listing, and the look at the bucket's identity.
 	RequestTimeout time.Duration
-	Logger         *slog.Logger
+	// OnListing is called with the outcome of each listing, see [Config].
+	OnListing func(err error, failed int, since time.Time)
+	Logger    *slog.Logger
 }
 
 // WorkerMonitor keeps the leader's view of all heartbeats.
@@ -68,13 +70,15 @@ func NewWorkerMonitor(cfg MonitorConfig) (*WorkerMonitor, error) {
 	case cfg.Logger == nil:
 		return nil, fmt.Errorf("%w: MonitorConfig.Logger is nil", types.ErrInvalidConfig)
 	}
+	view := newLedger(cfg.Heartbeats.Created())
+	view.silence = cfg.HeartbeatTTL
 	return &WorkerMonitor{
 		cfg:    cfg,
 		conn:   cfg.Heartbeats.JetStream().Conn(),
 		wake:   make(chan struct{}, 1),
 		rescan: make(chan struct{}, 1),
 		buffer: feedBuffer,
-		view:   newLedger(cfg.Heartbeats.Created()),
+		view:   view,
 		done:   make(chan struct{}),
 	}, nil
 }
@@ -136,6 +140,17 @@ func (m *WorkerMonitor) Workers() View {
 	return m.view.snapshot()
 }
 
+// member returns what is known of one worker whose key holds a value.
+func (m *WorkerMonitor) member(id string) (Member, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.view.records[id]
+	if r == nil || r.presence != alive {
+		return Member{}, false
+	}
+	return r.member, true
+}
+
 // Released reports whether it is proved that the holder no longer runs the partition, which a commit of that version took away
 // from it. False only means that there is no proof here. It may be called from any goroutine.
 func (m *WorkerMonitor) Released(h types.Holder, version int64, partitionID string) bool {
@@ -176,6 +191,7 @@ func (m *WorkerMonitor) run(ctx context.Context, sub *nats.Subscription, feed <-
 		timer     = time.NewTimer(m.cfg.HeartbeatTTL / 2)
 		reconnect = m.conn.Stats().Reconnects
 		dropped   int
+		outcome   streak
 	)
 	defer listings.Wait()
 	defer timer.Stop()
@@ -201,6 +217,9 @@ func (m *WorkerMonitor) run(ctx context.Context, sub *nats.Subscription, feed <-
 			timer.Reset(m.cfg.HeartbeatTTL / 2)
 		case l := <-results:
 			running = false
+			if ctx.Err() == nil {
+				outcome.tell(m.cfg.OnListing, l.err)
+			}
 			if m.take(l) {
 				retry.Reset()
 				timer.Reset(m.cfg.HeartbeatTTL / 2)
@@ -214,6 +233,26 @@ func (m *WorkerMonitor) run(ctx context.Context, sub *nats.Subscription, feed <-
 			again = again || connected
 			reconnect = n
 		}
+	}
+}
+
+// streak counts listings that failed in a row.
+type streak struct {
+	failed int
+	since  time.Time
+}
+
+func (s *streak) tell(f func(error, int, time.Time), err error) {
+	switch {
+	case err == nil:
+		*s = streak{}
+	case s.failed == 0:
+		*s = streak{1, time.Now()}
+	default:
+		s.failed++
+	}
+	if f != nil {
+		f(err, s.failed, s.since)
 	}
 }
 

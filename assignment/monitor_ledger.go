@@ -30,8 +30,9 @@ type Member struct {
 	types.Heartbeat
 	// Unreadable: there is a value, and this release cannot read it. Heartbeat is the last good one then.
 	Unreadable bool
-	// Revision is that of the last entry seen.
+	// Revision is that of the last entry seen, Seen when it was taken over, on this process's clock.
 	Revision uint64
+	Seen     time.Time
 }
 
 // View is a copy of what a WorkerMonitor knows.
@@ -70,6 +71,8 @@ type ledger struct {
 	// after this version had been published.
 	listed  int64
 	trouble time.Time
+	// silence is after how long a plain worker that is heard again is news; 0: never.
+	silence time.Duration
 }
 
 type workerRecord struct {
@@ -120,7 +123,7 @@ func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 	l.heard++
 	was, before := r.member, r.presence
 	r.heard, r.listed = l.heard, false
-	r.member.Revision, r.member.Unreadable = e.Revision, false
+	r.member.Revision, r.member.Unreadable, r.member.Seen = e.Revision, false, time.Now()
 	r.presence = presenceOf(e.Op)
 	material = material || before != r.presence
 	if e.Absent() {
@@ -141,8 +144,9 @@ func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 		l.applied = h.AppliedVersion
 		material = true
 	}
+	material = material || h.Plain() && l.silence > 0 && r.member.Seen.Sub(was.Seen) >= l.silence // taken for dead meanwhile
 	return material || was.Unreadable || was.Incarnation != h.Incarnation || was.State != h.State ||
-		was.Capabilities != h.Capabilities || was.RestartGrace != h.RestartGrace || !slices.Equal(was.Labels, h.Labels), nil
+		was.Capabilities != h.Capabilities || was.RestartGrace != h.RestartGrace || was.Capacity != h.Capacity || !slices.Equal(was.Labels, h.Labels), nil
 }
 
 func presenceOf(op kv.Op) presence {
@@ -239,8 +243,11 @@ func (l *ledger) suspects() []types.Holder {
 			hs = append(hs, h.Holder())
 		}
 	}
-	for _, r := range l.records {
+	for id, r := range l.records {
 		add(&r.member.Heartbeat)
+		if h := &r.member.Heartbeat; r.presence == alive && h.WorkerID == id && h.Incarnation == "" && !h.State.Gone() {
+			hs = append(hs, h.Holder()) // a plain worker, which has no incarnation
+		}
 	}
 	for _, h := range l.past {
 		add(&h)
@@ -257,7 +264,10 @@ func (l *ledger) released(h types.Holder, version int64, partitionID string) boo
 	if r != nil && r.member.Holder() == h {
 		said, known = r.member.Heartbeat, true
 	}
-	if known && (said.AppliedVersion >= version || said.State.Gone()) && !said.Names(partitionID) {
+	if h.Incarnation == "" {
+		known = false // lives without incarnations look alike: what was seen may be of an earlier one
+	}
+	if known && (!said.Plain() && said.AppliedVersion >= version || said.State.Gone()) && !said.Names(partitionID) {
 		return true // (a): an old observation is as good as a new one
 	}
 	return l.superseded(h, known, version)
@@ -277,7 +287,7 @@ func (l *ledger) superseded(h types.Holder, known bool, version int64) bool {
 		return r.listed && (known || l.listed >= version)
 	case alive:
 		later := r.member.Holder() != h && (known || r.member.AppliedVersion >= version || r.listed && l.listed >= version)
-		return later && r.member.ClaimedOver.ProvesRelease()
+		return later && !r.member.Plain() && r.member.ClaimedOver.ProvesRelease()
 	}
 	return false
 }

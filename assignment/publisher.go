@@ -127,6 +127,9 @@ type AssignmentPublisher struct {
 	// batch admits one user of the committer at a time, so that a deletion names the version that is current when it lands.
 	batch chan struct{}
 
+	// aliases has the keys of the aliases that the last commit of this term wrote; nil before there was one. It belongs to Publish.
+	aliases map[string]bool
+
 	mu sync.Mutex // guards what follows; never held over an operation on the store
 	// last is the commit to build on; nil before Bootstrap.
 	last *commitBase

@@ -25,7 +25,8 @@ type PublishInput struct {
 	SourceRevisionKnown bool
 	// Lifecycle is the reason, one of types.Lifecycle*.
 	Lifecycle string
-	// Extra are further writes of the same atomic batch, under keys of the caller's: all land with the commit, or none.
+	// Extra are further writes of the same atomic batch, the aliases of plain workers: all land with the commit, or none. Aliases
+	// that are not among them are deleted after the commit.
 	Extra []kv.Write
 }
 
@@ -85,6 +86,7 @@ func (p *AssignmentPublisher) publish(ctx context.Context, in PublishInput) (typ
 	if err := p.writeCommit(ctx, draft, next, in.Extra); err != nil {
 		return none, err
 	}
+	p.sweepAliases(ctx, in.Extra)
 	return *p.LastCommit(), nil
 }
 

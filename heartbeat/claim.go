@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,6 +54,7 @@ func (p *Publisher) claim() error {
 type rivalry struct {
 	nonce   string
 	renewed bool      // it has renewed the key while this process waited: it lives
+	since   time.Time // when this process first saw the nonce
 	missing time.Time // since when the key is gone without a proof that its holder is
 }
 
@@ -77,7 +80,10 @@ func (p *Publisher) claimGiven(r *rivalry) error {
 		}
 	}
 	if !free {
-		return r.judge(p.id, e)
+		if err := r.judge(p.id, e); !r.ranOut(e, p.cfg.Timing.TTL) {
+			return err
+		}
+		over = types.ClaimedExpiry
 	}
 	return p.take(ctx, p.id, over, e.Revision)
 }
@@ -107,9 +113,9 @@ func (p *Publisher) claimable(e kv.Entry, found bool) (types.ClaimedOver, bool) 
 }
 
 // mayHaveLostKeys reports whether a key that is not there may have been lost rather than never written: an operator deleted
-// it, or the bucket is younger than the commit beside it.
+// it, or the bucket is younger than the commit beside it, or another one than this process had its key in.
 func (p *Publisher) mayHaveLostKeys(ctx context.Context, e kv.Entry) (bool, error) {
-	if e.Op == kv.Delete {
+	if e.Op == kv.Delete || p.bucketLost {
 		return true, nil
 	}
 	commit, err := p.cfg.CommitCreated(ctx)
@@ -138,13 +144,22 @@ func (r *rivalry) judge(id string, e kv.Entry) error {
 	if r.nonce != "" && r.nonce != nonce {
 		r.renewed = true
 	}
-	r.nonce = nonce
+	if r.nonce != nonce {
+		r.nonce, r.since = nonce, time.Now()
+	}
 	if r.renewed {
 		return fmt.Errorf("%w: %q is held by incarnation %s, which renewed it at %s: give every process its own ID",
 			types.ErrWorkerIDTaken, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
 	}
 	return fmt.Errorf("%w: %q is held by incarnation %s, last renewed at %s",
 		errWaiting, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
+}
+
+// ranOut reports whether the key is a plain worker's that did not renew it for one HeartbeatTTL, which is that worker's lease. Those
+// who write no TTL leave keys that do not expire by themselves; one that is renewed meanwhile is at another revision.
+func (r *rivalry) ranOut(e kv.Entry, ttl time.Duration) bool {
+	h, err := types.DecodeHeartbeat(e.Key[len(KeyPrefix):], e.Value)
+	return err == nil && h.Plain() && !r.since.IsZero() && time.Since(r.since) >= ttl
 }
 
 // take writes the claim over the entry at the given revision.
@@ -175,7 +190,7 @@ func (p *Publisher) take(ctx context.Context, id string, over types.ClaimedOver,
 		return p.unclaimed(err)
 	}
 	p.former[p.holder.Incarnation] = true
-	p.revision = rev
+	p.revision, p.created, p.bucketLost = rev, p.cfg.Store.Created(), false
 	clear(p.inFlight)
 	p.cfg.Lease.Renew(at)
 	return nil
@@ -191,7 +206,7 @@ func (p *Publisher) unclaimed(err error) error {
 	return err
 }
 
-// claimPooled claims the lowest free ID of one listing. When it loses a race it tries others at random, among twice as many
+// claimPooled claims the lowest ID of one listing that waits for a worker to come back, or else the lowest free one. When it loses a race it tries others at random, among twice as many
 // each time, so that many starters spread over the free IDs instead of queueing for the first.
 func (p *Publisher) claimPooled(r *rivalry) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
@@ -223,8 +238,12 @@ func (p *Publisher) claimPooled(r *rivalry) error {
 
 func (p *Publisher) pooled(n int) string { return p.cfg.Pool + "-" + strconv.Itoa(n) }
 
-// pick returns one of the first window free numbers that were not tried, at random.
+// pick returns one of the first window free numbers that were not tried, at random. As long as there are IDs that wait for their
+// workers to come back, it is one of those: each is taken by one starter, so as many starters as IDs find one each.
 func (p *Publisher) pick(entries map[string]kv.Entry, tried map[int]bool, window int) int {
+	if waiting := p.restarting(entries, tried); len(waiting) > 0 {
+		return waiting[rand.IntN(min(window, len(waiting)))]
+	}
 	skip := rand.IntN(window)
 	for n := 0; ; n++ {
 		e, found := entries[KeyPrefix+p.pooled(n)]
@@ -236,4 +255,19 @@ func (p *Publisher) pick(entries map[string]kv.Entry, tried map[int]bool, window
 		}
 		skip--
 	}
+}
+
+// restarting returns the numbers, in order, of the pool's IDs whose workers have said that they come back.
+func (p *Publisher) restarting(entries map[string]kv.Entry, tried map[int]bool) (numbers []int) {
+	for key, e := range entries {
+		n, err := strconv.Atoi(strings.TrimPrefix(key, KeyPrefix+p.cfg.Pool+"-"))
+		if err != nil || n < 0 || key != KeyPrefix+p.pooled(n) || tried[n] || e.Absent() {
+			continue
+		}
+		if over, free := p.claimable(e, true); free && over == types.ClaimedRestarting {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
 }

@@ -43,8 +43,8 @@ func (t Timing) Validate() error {
 	if t.Interval <= 0 {
 		bad("HeartbeatInterval is %v: use a positive duration, e.g. 3s", t.Interval)
 	}
-	if t.TTL < MinTTL {
-		bad("HeartbeatTTL is %v: the server cannot announce expiries below %v", t.TTL, MinTTL)
+	if t.TTL < MinTTL || t.TTL%time.Second != 0 {
+		bad("HeartbeatTTL is %v: the server counts whole seconds, at least %v; use e.g. %v", t.TTL, MinTTL, max(t.TTL.Truncate(time.Second), MinTTL))
 	}
 	if t.Margin <= t.FenceGrace || t.FenceGrace <= 0 {
 		bad("the lease margin (%v) must be longer than FenceGrace (%v), and both positive", t.Margin, t.FenceGrace)

@@ -22,6 +22,7 @@ func TestTimingRefusesWhatOneLostHeartbeatWouldEnd(t *testing.T) {
 		{"interval over TTL", DefaultTiming(3*time.Second, 5*time.Second), "at least two intervals"},
 		{"no interval", DefaultTiming(3*time.Second, 0), "HeartbeatInterval"},
 		{"TTL the server cannot announce", DefaultTiming(500*time.Millisecond, 100*time.Millisecond), "HeartbeatTTL"},
+		{"fractions of a second", DefaultTiming(15500*time.Millisecond, time.Second), "whole seconds"},
 		{"no room for handlers to return", Timing{TTL: 3 * time.Second, Interval: time.Second, Margin: 100 * time.Millisecond, FenceGrace: 100 * time.Millisecond, RequestTimeout: time.Second}, "margin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

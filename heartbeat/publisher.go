@@ -62,7 +62,7 @@ type Publisher struct {
 	notify chan struct{}
 	fence  chan fenced
 	seen   chan kv.Entry
-	leave  chan types.WorkerState
+	leave  chan farewell
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -71,13 +71,15 @@ type Publisher struct {
 	left   error // set before done is closed
 
 	// Owned by the loop's goroutine.
-	id       string
-	former   map[string]bool // incarnations of this process under id
-	holder   types.Holder
-	over     types.ClaimedOver
-	revision uint64
-	inFlight map[string]sent // heartbeats whose outcome is not known, by nonce
-	failures int             // writes and claims that failed in a row
+	id         string
+	former     map[string]bool // incarnations of this process under id
+	holder     types.Holder
+	over       types.ClaimedOver
+	revision   uint64
+	inFlight   map[string]sent // heartbeats whose outcome is not known, by nonce
+	failures   int             // writes and claims that failed in a row
+	created    time.Time       // of the bucket that was claimed in
+	bucketLost bool            // that bucket is gone, and nothing has been claimed since
 	// deleted is the revision of a delete marker over a key that was this process's own until then, or 0.
 	deleted uint64
 }
@@ -85,6 +87,12 @@ type Publisher struct {
 type sent struct {
 	heartbeat types.Heartbeat
 	at        time.Time
+}
+
+// farewell is what an incarnation says last.
+type farewell struct {
+	state types.WorkerState
+	grace time.Duration // with state restarting
 }
 
 type fenced struct {
@@ -97,7 +105,7 @@ func New(cfg Config) *Publisher {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Publisher{
 		cfg: cfg, ctx: ctx, cancel: cancel, done: make(chan struct{}),
-		notify: make(chan struct{}, 1), fence: make(chan fenced, 1), seen: make(chan kv.Entry, 16), leave: make(chan types.WorkerState, 1),
+		notify: make(chan struct{}, 1), fence: make(chan fenced, 1), seen: make(chan kv.Entry, 16), leave: make(chan farewell, 1),
 		id: cfg.ID, former: map[string]bool{}, inFlight: map[string]sent{},
 	}
 }
@@ -132,8 +140,17 @@ func (p *Publisher) Observe(e kv.Entry) {
 // Leave writes the last words of the incarnation, state left or restarting, and ends the loop. What Compose still names as not
 // returned is named in it. It returns when they are stored, or an error when ctx ends first.
 func (p *Publisher) Leave(ctx context.Context, state types.WorkerState) error {
+	return p.depart(ctx, farewell{state: state})
+}
+
+// LeaveToReturn is Leave in state restarting, which asks to have everything kept in place for that long.
+func (p *Publisher) LeaveToReturn(ctx context.Context, grace time.Duration) error {
+	return p.depart(ctx, farewell{types.WorkerRestarting, grace})
+}
+
+func (p *Publisher) depart(ctx context.Context, last farewell) error {
 	select {
-	case p.leave <- state:
+	case p.leave <- last:
 	case <-p.done:
 	case <-ctx.Done():
 	}
@@ -205,8 +222,8 @@ func (p *Publisher) hold() error {
 				return err
 			}
 			continue
-		case state := <-p.leave:
-			p.left = p.goodbye(state)
+		case last := <-p.leave:
+			p.left = p.goodbye(last)
 			return nil
 		case <-p.ctx.Done():
 			return nil
@@ -300,7 +317,7 @@ func (p *Publisher) publish(amend func(*types.Heartbeat)) error {
 	defer cancel()
 	at := time.Now()
 	p.inFlight[h.Nonce] = sent{h, at}
-	rev, err := p.cfg.Store.Put(ctx, KeyPrefix+p.id, data, p.revision, 0)
+	rev, err := p.cfg.Store.Put(ctx, KeyPrefix+p.id, data, p.revision, p.life(&h))
 	p.cfg.Metrics.HeartbeatSent(time.Since(at), err)
 	switch {
 	case err == nil:
@@ -311,6 +328,21 @@ func (p *Publisher) publish(amend func(*types.Heartbeat)) error {
 	}
 	delete(p.inFlight, h.Nonce)
 	return err
+}
+
+// restartKeyLimit bounds how long the last words of a restarting worker stay. It is under the life of markers, which bounds all.
+const restartKeyLimit = 5 * time.Minute
+
+// life returns how long the server keeps the heartbeat; 0 is the usual time. The last words of a worker that comes back stay about as long as
+// its grace: so a group that restarts as a whole, with nobody left to write the grace into a commit, finds everybody's place again, and
+// a starter of the same pool finds the ID that waits for it. Not so while a run has not returned: then the end of the key is the proof
+// that it may start elsewhere.
+func (p *Publisher) life(h *types.Heartbeat) time.Duration {
+	if h.State != types.WorkerRestarting || len(h.Unreturned) > 0 {
+		return 0
+	}
+	grace := (time.Duration(h.RestartGrace)*time.Millisecond + time.Second - 1).Truncate(time.Second)
+	return max(p.cfg.Timing.TTL, min(grace, restartKeyLimit))
 }
 
 // readBack looks what became of the heartbeats in flight. The read may be stale: only a later revision than the known one
@@ -337,8 +369,8 @@ func (p *Publisher) readBack(cause error) error {
 
 // vanished decides about a key of which not even a marker is left: where the bucket was recreated it is lost for certain.
 func (p *Publisher) vanished(ctx context.Context, cause error) error {
-	before := p.cfg.Store.Created()
-	if now, err := p.cfg.Store.Identity(ctx); err == nil && !now.Equal(before) {
+	if now, err := p.cfg.Store.Identity(ctx); err == nil && !now.Equal(p.created) {
+		p.bucketLost = true
 		return fmt.Errorf("%w: the bucket was recreated", ErrKeyLost)
 	}
 	return cause
@@ -354,9 +386,9 @@ func (p *Publisher) bounded() (context.Context, context.CancelFunc) {
 }
 
 // goodbye writes the last words until they are stored, or the lease is over: then the key expires by itself.
-func (p *Publisher) goodbye(state types.WorkerState) error {
+func (p *Publisher) goodbye(last farewell) error {
 	for {
-		err := p.publish(func(h *types.Heartbeat) { h.State = state })
+		err := p.publish(func(h *types.Heartbeat) { h.State, h.RestartGrace = last.state, last.grace.Milliseconds() })
 		if err == nil || errors.Is(err, ErrKeyLost) || errors.Is(err, errOver) {
 			return nil
 		}

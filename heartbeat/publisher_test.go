@@ -33,10 +33,14 @@ type worker struct {
 	last     error // the last trouble
 	over     bool  // the incarnation is fenced
 	returned chan struct{}
-	commit   time.Time
 }
 
 func newWorker(t *testing.T, env *natstest.Env, name, id string) *worker {
+	return newWorkerBeside(t, env, name, id, time.Time{})
+}
+
+// newWorkerBeside makes a worker that finds a commit stored at the given time.
+func newWorkerBeside(t *testing.T, env *natstest.Env, name, id string, commit time.Time) *worker {
 	w := &worker{t: t, client: env.Connect(name)}
 	b, err := kv.EnsureBuckets(context.Background(), w.client.JS(), kv.BucketConfig{
 		Namespace: "t", HeartbeatTTL: testTTL, Replicas: 1, Storage: jetstream.MemoryStorage, Logger: slog.New(slog.DiscardHandler),
@@ -47,7 +51,7 @@ func newWorker(t *testing.T, env *natstest.Env, name, id string) *worker {
 	w.lease = NewLease(timing)
 	w.pub = New(Config{
 		Store: w.store, Timing: timing, Lease: w.lease, ID: id, Pool: "worker",
-		CommitCreated: func(context.Context) (time.Time, error) { return w.commit, nil },
+		CommitCreated: func(context.Context) (time.Time, error) { return commit, nil },
 		Compose:       w.compose,
 		Claimed:       func(h types.Holder) { w.locked(func() { w.claims, w.over = append(w.claims, h), false }) },
 		Stored:        func(h types.Heartbeat, _ uint64, _ time.Time) { w.locked(func() { w.stored = append(w.stored, h) }) },
@@ -245,8 +249,7 @@ func TestClaimInAYoungBucketWaits(t *testing.T) {
 		t.Run("id="+id, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 				began := time.Now()
-				w := newWorker(t, env, "a", id)
-				w.commit = began.Add(-time.Hour)
+				w := newWorkerBeside(t, env, "a", id, began.Add(-time.Hour))
 				env.WaitFor(2*testTTL, "claimed", func() bool { return w.id() != "" })
 				require.GreaterOrEqual(t, time.Since(began), testTTL)
 			})

@@ -33,7 +33,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// walk returns the paths from the root of all files with the suffix, hidden directories left out.
+// walk returns the paths from the root of all files with the suffix, hidden directories and what npm installs left out.
 func walk(t *testing.T, suffix string) map[string]bool {
 	t.Helper()
 	paths := map[string]bool{}
@@ -41,7 +41,7 @@ func walk(t *testing.T, suffix string) map[string]bool {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "node_modules"):
 			return filepath.SkipDir
 		case !d.IsDir() && strings.HasSuffix(d.Name(), suffix):
 			rel, err := filepath.Rel("..", path)

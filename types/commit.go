@@ -15,6 +15,7 @@ const (
 	LifecyclePartitions = "partitions"
 	LifecycleManual     = "manual"
 	LifecycleRecovery   = "recovery"
+	LifecycleLabels     = "labels" // nobody has carried a label for the spill grace
 )
 
 // AssignmentCommit is the value of the one key that decides who owns what. It is small at any size of the group: what is

@@ -50,6 +50,8 @@ var (
 	// alive to the group. The partition may run elsewhere soon: stop at once.
 	ErrLeaseExpired = errors.New("parti: lease expired")
 
+	// ErrRefused: the leader refused an order. The text says why.
+	ErrRefused = errors.New("parti: refused by the leader")
 	// ErrNotLeader: the call can be answered by the leader only.
 	ErrNotLeader = errors.New("parti: not the leader")
 	// ErrLeadershipLost: leadership could not be proved at the moment of the write; nothing was written.

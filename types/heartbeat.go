@@ -15,6 +15,9 @@ const HeartbeatSchema = 1
 // MaxUnreturned is the number of runs that a heartbeat can name.
 const MaxUnreturned = 64
 
+// MaxRestartGrace is the longest time for which a restarting worker can ask to have its partitions kept: nobody runs them meanwhile.
+const MaxRestartGrace = time.Hour
+
 // Capabilities says which parts of the protocol a worker speaks, as a set of bits.
 type Capabilities uint32
 
@@ -85,6 +88,7 @@ type Heartbeat struct {
 	SchemaVersion int          `json:"schema_version"`
 	Capabilities  Capabilities `json:"capabilities"`
 	Labels        []string     `json:"labels,omitempty"`
+	Capacity      Capacity     `json:"capacity,omitzero"`
 	State         WorkerState  `json:"state"`
 
 	// LeaderRevision is the term of the commit that was applied last.
@@ -112,6 +116,9 @@ type Heartbeat struct {
 
 // Holder returns the worker and incarnation that the heartbeat speaks for.
 func (h *Heartbeat) Holder() Holder { return Holder{Worker: h.WorkerID, Incarnation: h.Incarnation} }
+
+// Plain reports whether the worker does not speak the commit protocol: it follows its alias, and acknowledges nothing.
+func (h *Heartbeat) Plain() bool { return !h.Capabilities.Has(CapAckV1) }
 
 // Names reports whether the heartbeat names a run of the partition under any epoch.
 func (h *Heartbeat) Names(partitionID string) bool {

@@ -8,6 +8,7 @@ type Metrics interface {
 	ManagerMetrics
 	CalculatorMetrics
 	PublisherMetrics
+	AuditMetrics
 }
 
 // ManagerMetrics is what every worker reports.
@@ -50,6 +51,19 @@ type CalculatorMetrics interface {
 	StrategyFailed(err error)
 	// SourceFailed reports a source that returned an error, panicked or exceeded its time.
 	SourceFailed(err error)
+}
+
+// AuditMetrics is what the leader reports about single workers and labels.
+type AuditMetrics interface {
+	// WorkersBehind reports how many workers have not applied the present commit within the grace for that.
+	WorkersBehind(n int)
+	// WorkerEvicted reports that the key of a stuck worker was deleted, so that it ends and claims anew.
+	WorkerEvicted(worker string)
+	// WorkersDamped reports how many workers are given nothing for now because they come and go.
+	WorkersDamped(n int)
+	// LabelPool reports the live workers that carry a label, and the partitions with it that nobody owns. A label that no partition
+	// asks for and no worker carries any more is reported once more, with 0 and 0.
+	LabelPool(label string, workers, parked int)
 }
 
 // PublisherMetrics is what the leader reports about its writes.
@@ -117,6 +131,18 @@ func (NopMetrics) StrategyFailed(error) {}
 
 // SourceFailed does nothing.
 func (NopMetrics) SourceFailed(error) {}
+
+// WorkersBehind does nothing.
+func (NopMetrics) WorkersBehind(int) {}
+
+// WorkerEvicted does nothing.
+func (NopMetrics) WorkerEvicted(string) {}
+
+// WorkersDamped does nothing.
+func (NopMetrics) WorkersDamped(int) {}
+
+// LabelPool does nothing.
+func (NopMetrics) LabelPool(string, int, int) {}
 
 // CommitPublished does nothing.
 func (NopMetrics) CommitPublished(int64, time.Duration, error) {}

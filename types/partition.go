@@ -36,7 +36,8 @@ type Partition struct {
 	// Weight is the relative cost of the partition, for strategies that balance cost. 0 means [DefaultWeight].
 	Weight int64 `json:"weight,omitempty"`
 
-	// Label restricts the partition to workers that carry the same label. Empty means no restriction.
+	// Label restricts the partition to workers that carry the same label; what happens while there is none, the group's spill
+	// grace says. Empty: [UnlabeledPolicy] says who gets it.
 	Label string `json:"label,omitempty"`
 }
 

@@ -5,7 +5,10 @@ import "context"
 // NoOwner stands for "nobody" in [AssignmentInput.Previous].
 const NoOwner = -1
 
-// AssignmentInput is what a strategy decides on. It is read-only.
+// AssignmentInput is what a strategy decides on: one pool of workers and the partitions that any of them may have. It is read-only.
+//
+// Labels and capacity are settled around it. A group with labels has several pools, and each is asked about by itself. A worker
+// that is full is left out, with what it keeps, and the rest is asked about again.
 type AssignmentInput struct {
 	// Workers are the live workers, sorted by ID, at least one, none twice.
 	Workers []Worker

@@ -30,6 +30,9 @@ type Worker struct {
 
 	// Labels are the labels that the worker carries, sorted.
 	Labels []string `json:"labels,omitempty"`
+
+	// Capacity is what the worker takes at most. The leader enforces it whatever a strategy answers; a strategy may heed it.
+	Capacity Capacity `json:"capacity,omitzero"`
 }
 
 // Holder names one life of a worker: an ID together with the incarnation that a claim of this ID began.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"
 )
 
@@ -73,5 +74,39 @@ func BenchmarkFallback(b *testing.B) {
 	}
 	for b.Loop() {
 		plan.Fallback(p.Strategy)
+	}
+}
+
+// 100,000 partitions on 1,000 workers: with nothing to heed, with labels of which each worker carries two, and with capacity.
+func BenchmarkSolve(b *testing.B) {
+	for _, kind := range []string{"plain", "labels", "capacity"} {
+		b.Run(kind, func(b *testing.B) {
+			in := plan.Input{Version: 1}
+			for i := range 1000 {
+				in.Workers = append(in.Workers, target(fmt.Sprintf("w%04d", i), "i"))
+				switch w := &in.Workers[i]; kind {
+				case "labels":
+					w.Labels = []string{fmt.Sprint("l", i%10), fmt.Sprint("l", (i+1)%10)}
+				case "capacity":
+					w.Capacity.Partitions = 60 + i%80
+				}
+			}
+			for i := range 100_000 {
+				p := types.NewPartition(fmt.Sprintf("p%06d", i))
+				if kind == "labels" {
+					p.Label = fmt.Sprint("l", i%10)
+				}
+				in.Partitions = append(in.Partitions, p)
+			}
+			p, err := plan.Prepare(in)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := p.Solve(with(strategy.Sticky())); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -38,7 +38,7 @@ func TestCoverSeesEveryFault(t *testing.T) {
 	}
 	check := func(s *State) error {
 		b := builder{Problem: p, history: newHistory(&p.in)}
-		b.placeAll([]int{0, 1, 0})
+		b.placeAll(Answer{Owners: []int{0, 1, 0}})
 		return b.cover(s)
 	}
 	require.NoError(t, check(state()))

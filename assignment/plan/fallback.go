@@ -11,7 +11,9 @@ import (
 // Fallback is the strategy for when the strategy fails: every partition stays with its owner, and those without one, or whose owner
 // lacks the label, go to the least loaded worker that may have them, the costly ones first. It is deterministic. A partition that
 // no worker may have gets types.NoOwner, which [Validate] refuses; [Prepare] asks about none.
-func Fallback(in types.AssignmentInput) []int {
+func Fallback(in types.AssignmentInput) []int { return fallback(in, mayHave) }
+
+func fallback(in types.AssignmentInput, mayHave func(*types.Worker, *types.Partition) bool) []int {
 	owners := make([]int, len(in.Partitions))
 	load := make([]int64, len(in.Workers))
 	var homeless []int
@@ -36,7 +38,7 @@ func Fallback(in types.AssignmentInput) []int {
 		p := &in.Partitions[i]
 		q := queues[p.Label]
 		if q == nil {
-			q = newQueue(in.Workers, p, load)
+			q = newQueue(in.Workers, p, load, mayHave)
 			queues[p.Label] = q
 		}
 		if w, ok := q.least(load); ok {
@@ -56,7 +58,7 @@ type queued struct {
 	load   int64
 }
 
-func newQueue(workers []types.Worker, p *types.Partition, load []int64) *queue {
+func newQueue(workers []types.Worker, p *types.Partition, load []int64, mayHave func(*types.Worker, *types.Partition) bool) *queue {
 	q := make(queue, 0, len(workers))
 	for w := range workers {
 		if mayHave(&workers[w], p) {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,12 +11,18 @@ import (
 
 // Next makes the next commit of the answer to p.Strategy. Errors wrap types.ErrInvalidAssignment, or types.ErrCoverageMismatch
 // where the result would not be the source, each partition once.
-func (p *Problem) Next(owners []int) (Result, error) {
-	if err := Validate(p.Strategy, owners); err != nil {
+func (p *Problem) Next(owners []int) (Result, error) { return p.NextOf(Answer{Owners: owners}) }
+
+// NextOf is Next for an answer that may park partitions.
+func (p *Problem) NextOf(a Answer) (Result, error) {
+	if err := p.check(a); err != nil {
 		return Result{}, err
 	}
-	b := builder{Problem: p, history: newHistory(&p.in), changed: p.in.Previous == nil || len(p.in.Reissue) > 0}
-	b.placeAll(owners)
+	b := builder{
+		Problem: p, history: newHistory(&p.in), changed: p.in.Previous == nil || len(p.in.Reissue) > 0,
+		why: maps.Clone(p.reasons),
+	}
+	b.placeAll(a)
 	b.retire()
 	state := &State{Version: p.in.Version, Slices: b.listedSlices(), Parked: b.parkedEntries()}
 	if err := b.cover(state); err != nil {
@@ -24,8 +31,28 @@ func (p *Problem) Next(owners []int) (Result, error) {
 	return Result{State: state, Changed: b.changed, Moved: b.moved, Forced: b.forced}, nil
 }
 
+// check reports why the answer cannot be used.
+func (p *Problem) check(a Answer) error {
+	in := p.Strategy
+	if len(a.Reasons) > 0 && len(a.Owners) == len(in.Partitions) {
+		placed := types.AssignmentInput{Workers: in.Workers}
+		var owners []int
+		for i, w := range a.Owners {
+			if w == types.NoOwner && a.Reasons[i] != "" {
+				continue
+			}
+			placed.Partitions, owners = append(placed.Partitions, in.Partitions[i]), append(owners, w)
+		}
+		in, a.Owners = placed, owners
+	}
+	return validate(in, a.Owners, func(w *types.Worker, part *types.Partition) bool {
+		return p.spilled[part.Label] || mayHave(w, part)
+	})
+}
+
 type builder struct {
 	*Problem
+	why     map[int32]string // why partitions are parked
 	history *history
 	owner   []int32                   // of each partition: a listed worker, or park
 	entries [][]types.AssignmentEntry // by listed worker
@@ -43,13 +70,17 @@ type parkedEntry struct {
 }
 
 // placeAll gives every partition of the source its entry.
-func (b *builder) placeAll(owners []int) {
+func (b *builder) placeAll(a Answer) {
 	b.owner = make([]int32, len(b.ids))
 	counts := make([]int, len(b.listed))
 	asked := 0
 	for i, fate := range b.fate {
 		if fate == askStrategy {
-			fate = b.targets[owners[asked]]
+			if w := a.Owners[asked]; w == types.NoOwner {
+				fate, b.why[int32(i)] = park, a.Reasons[asked]
+			} else {
+				fate = b.targets[w]
+			}
 			asked++
 		}
 		b.owner[i] = fate
@@ -104,7 +135,7 @@ func (b *builder) count(part *types.Partition, slice, w int32) {
 	}
 	b.moved++
 	before := b.prev.listed[slice]
-	if before < 0 || part.Label != "" && !slices.Contains(b.listed[before].Labels, part.Label) {
+	if before < 0 || part.Label != "" && !b.spilled[part.Label] && !slices.Contains(b.listed[before].Labels, part.Label) {
 		b.forced++
 	}
 }
@@ -112,7 +143,7 @@ func (b *builder) count(part *types.Partition, slice, w int32) {
 // leave returns the entry of partition i, which is parked.
 func (b *builder) leave(i int32) parkedEntry {
 	part, e := b.partition(i), b.prev.of(i)
-	n := parkedEntry{id: b.ids[i], ParkedEntry: types.ParkedEntry{Reason: b.reasons[i]}}
+	n := parkedEntry{id: b.ids[i], ParkedEntry: types.ParkedEntry{Reason: b.why[i]}}
 	if b.kept(e) && e.park != nil {
 		if e.park.Reason == n.Reason && !e.park.Retired && e.park.Partition.Equal(*part) {
 			n.ParkedEntry = *e.park

@@ -28,10 +28,21 @@ type State struct {
 type Worker struct {
 	types.Holder
 	Labels []string
+	// Capacity is what it takes at most.
+	Capacity types.Capacity
 	// Target: it may be given partitions.
 	Target bool
+	// Listed: the commit lists it even if it is no target.
+	Listed bool
+	// Keep says which of its partitions stay for now with a worker that is Listed and no target; nil: none.
+	Keep func(partitionID string) bool
 	// GraceUntil, where not 0: it restarts, and keeps what it has until then, whatever Target and Labels say.
 	GraceUntil int64
+}
+
+// keeps reports whether the partition stays whatever a strategy says.
+func (w *Worker) keeps(partitionID string) bool {
+	return w.GraceUntil != 0 || w.Listed && !w.Target && w.Keep != nil && w.Keep(partitionID)
 }
 
 // Input is what a plan is made from. It is read only.
@@ -40,8 +51,8 @@ type Input struct {
 	Version int64
 	// Partitions of the source, in any order, none twice.
 	Partitions []types.Partition
-	// Workers in any order, none twice. One that is neither a target nor within its grace is not listed in the result, like one
-	// that is missing here.
+	// Workers in any order, none twice. One that is neither a target nor Listed nor within its grace is not listed in the result,
+	// like one that is missing here.
 	Workers []Worker
 	// Previous is the last commit; nil where there is none.
 	Previous *State
@@ -51,9 +62,13 @@ type Input struct {
 	// Reissue, where not empty, lists the holders that may run anything, because the store has lost commits.
 	Reissue []types.Holder
 	// Park may give a reason, in words for an operator, not to place a partition; "" places it. It must be deterministic and its words
-	// stable, since another reason makes another commit. A partition whose label no target carries is parked without it. nil:
-	// nothing else is parked.
+	// stable, since another reason makes another commit. A partition whose label no target carries is parked without it, unless Spill
+	// says otherwise. nil: nothing else is parked.
 	Park func(types.Partition) string
+	// SharedUnlabeled has Solve give partitions without a label to any worker, and not only to those without labels.
+	SharedUnlabeled bool
+	// Spill reports whether partitions with a label that no target carries are placed like those without one; nil: none is.
+	Spill func(label string) bool
 }
 
 // Result is the next commit.
@@ -72,6 +87,7 @@ const (
 	reasonNoWorker = "no worker can be given partitions"
 	reasonLabel    = "no worker carries label "
 	reasonRetired  = "left the source; an earlier holder may still run it"
+	reasonRoom     = "no worker has room"
 )
 
 // Problem is a prepared input: what the strategy is asked, and everything needed to make a commit of its answer.
@@ -88,6 +104,7 @@ type Problem struct {
 	// fate has for each partition who decides about it: askStrategy, park, or the worker (an index in listed) that keeps it.
 	fate    []int32
 	reasons map[int32]string // of the parked
+	spilled map[string]bool  // labels that bind nobody
 
 	prev prevState
 }
@@ -101,7 +118,7 @@ const (
 // make: a partition (types.ErrDuplicatePartition, as types.ErrCoverageMismatch) or worker listed twice, or a version that is not
 // above the previous one.
 func Prepare(in Input) (*Problem, error) {
-	p := &Problem{in: in, reasons: make(map[int32]string)}
+	p := &Problem{in: in, reasons: make(map[int32]string), spilled: make(map[string]bool)}
 	if in.Previous != nil && in.Version <= in.Previous.Version || in.Version <= 0 {
 		return nil, fmt.Errorf("plan: version %d does not follow version %d", in.Version, previousVersion(in.Previous))
 	}
@@ -125,7 +142,7 @@ func previousVersion(s *State) int64 {
 
 func (p *Problem) sortWorkers() error {
 	for _, w := range p.in.Workers {
-		if w.Target || w.GraceUntil != 0 {
+		if w.Target || w.Listed || w.GraceUntil != 0 {
 			p.listed = append(p.listed, w)
 		}
 	}
@@ -134,9 +151,11 @@ func (p *Problem) sortWorkers() error {
 		if i > 0 && p.listed[i-1].Worker == w.Worker {
 			return fmt.Errorf("plan: worker %q is listed twice", w.Worker)
 		}
-		if w.GraceUntil == 0 {
+		if w.Target && w.GraceUntil == 0 {
 			p.targets = append(p.targets, int32(i))
-			p.Strategy.Workers = append(p.Strategy.Workers, types.Worker{ID: w.Worker, Labels: slices.Sorted(slices.Values(w.Labels))})
+			p.Strategy.Workers = append(p.Strategy.Workers, types.Worker{
+				ID: w.Worker, Labels: slices.Compact(slices.Sorted(slices.Values(w.Labels))), Capacity: w.Capacity,
+			})
 		}
 	}
 	return nil
@@ -200,7 +219,7 @@ func (p *Problem) decide() {
 	p.Strategy.Previous = make([]int, 0, n)
 	for i := range int32(n) {
 		owner := p.prev.ownerOf(i)
-		if owner >= 0 && p.listed[owner].GraceUntil != 0 {
+		if owner >= 0 && p.listed[owner].keeps(p.ids[i]) {
 			p.fate[i] = owner
 			continue
 		}
@@ -224,7 +243,12 @@ func (p *Problem) parkReason(part *types.Partition, labels map[string]bool) stri
 	case len(p.targets) == 0:
 		return reasonNoWorker
 	case part.Label != "" && !labels[part.Label]:
-		return reasonLabel + part.Label
+		if p.in.Spill == nil || !p.in.Spill(part.Label) {
+			return reasonLabel + part.Label
+		}
+		p.spilled[part.Label] = true
+	}
+	switch {
 	case p.in.Park != nil:
 		return p.in.Park(*part)
 	}
@@ -233,7 +257,9 @@ func (p *Problem) parkReason(part *types.Partition, labels map[string]bool) stri
 
 // Validate reports why owners is no answer to in: it has another length, names a worker that does not exist, or gives a
 // partition to one without its label. At most ten faults, joined; each wraps types.ErrInvalidAssignment.
-func Validate(in types.AssignmentInput, owners []int) error {
+func Validate(in types.AssignmentInput, owners []int) error { return validate(in, owners, mayHave) }
+
+func validate(in types.AssignmentInput, owners []int, mayHave func(*types.Worker, *types.Partition) bool) error {
 	const most = 10
 	if len(owners) != len(in.Partitions) {
 		return fmt.Errorf("%w: %d owners for %d partitions", types.ErrInvalidAssignment, len(owners), len(in.Partitions))

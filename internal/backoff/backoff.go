@@ -21,8 +21,19 @@ func New(first, limit time.Duration) *Backoff {
 func (b *Backoff) Next() time.Duration {
 	step := b.next
 	b.next = min(b.next*2, b.limit)
-	return step/2 + rand.N(step/2+1)
+	return jitter(step)
 }
+
+// Wait returns the wait before the given attempt, counted from 0, for callers that count themselves: what Next would return then.
+func Wait(first, limit time.Duration, attempt int) time.Duration {
+	step := first
+	for ; attempt > 0 && step < limit; attempt-- {
+		step *= 2
+	}
+	return jitter(min(step, limit))
+}
+
+func jitter(step time.Duration) time.Duration { return step/2 + rand.N(step/2+1) }
 
 // Reset begins again, after a success.
 func (b *Backoff) Reset() { b.next = b.first }

@@ -101,7 +101,7 @@ func CheckAccess(ctx context.Context, js jetstream.JetStream, namespace string) 
 	nc := js.Conn()
 	var missing []string
 	for _, subject := range []string{nc.NewRespInbox(), LiveSubject(namespace, "*.*")} {
-		sub, err := nc.SubscribeSync(subject)
+		sub, err := nc.ChanSubscribe(subject, make(chan *nats.Msg, 1)) // a synchronous one would make room for 64k messages
 		if err != nil {
 			return fmt.Errorf("%w: %w", types.ErrNoServer, err)
 		}

@@ -19,8 +19,12 @@ type Observer interface {
 	Follow(workers []string) error
 }
 
-// absence is what is known about a holder whose key is gone without a proof: since when, on this process's own clock.
-type absence struct{ since time.Time }
+// absence is what is known about a holder whose key is gone without a proof, or is not renewed: since when, on this process's own
+// clock, and at which revision.
+type absence struct {
+	since    time.Time
+	revision uint64
+}
 
 // recheck is how often holders that have not released are looked at again without being heard: a live heartbeat can be missed.
 const recheck = 3 * time.Second
@@ -60,7 +64,8 @@ func (r *Runtime) acquire() {
 	var followed []string
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var looked uint64 // the last apply step that a fresh observation was made for
+	var looked uint64      // the last apply step that a fresh observation was made for
+	var lookedAt time.Time // when it was made
 	for {
 		workers, newest, wait := r.pending()
 		if !slices.Equal(workers, followed) {
@@ -70,19 +75,23 @@ func (r *Runtime) acquire() {
 				followed = workers
 			}
 		}
-		if len(workers) > 0 && (newest > looked || r.takeStale()) {
-			if r.observe(workers) {
-				looked = newest
+		if len(workers) > 0 {
+			now, due := time.Now(), r.nextLook(lookedAt)
+			switch stale := r.takeStale(); {
+			case newest <= looked && !stale && now.Before(due):
+				wait = min(wait, due.Sub(now))
+			case r.observe(workers):
+				looked, lookedAt = newest, now
 				continue
+			default:
+				wait = min(wait, 100*time.Millisecond)
 			}
-			wait = min(wait, 100*time.Millisecond)
 		}
 		timer.Reset(wait)
 		select {
 		case <-r.wake:
 		case <-timer.C:
 			r.overdue()
-			looked = 0
 		case <-r.ctx.Done():
 			_ = r.cfg.Observer.Follow(nil)
 			return
@@ -102,7 +111,6 @@ func (r *Runtime) pending() (workers []string, newest uint64, wait time.Duration
 		if len(w.from) == 0 {
 			continue
 		}
-		wait = min(wait, recheck)
 		if r.cfg.HandoffTimeout >= 0 && !w.forced {
 			wait = min(wait, time.Until(w.since.Add(r.cfg.HandoffTimeout)))
 		}
@@ -122,6 +130,20 @@ func (r *Runtime) pending() (workers []string, newest uint64, wait time.Duration
 	return slices.Sorted(maps.Keys(set)), newest, max(wait, time.Millisecond)
 }
 
+// nextLook returns when to look without having heard anything, after a look at that time: an absence may have lasted long enough then. It
+// is a moment and no wait, because what wakes the loop in between, this worker's own heartbeats for instance, must not put it off.
+func (r *Runtime) nextLook(last time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due := last.Add(recheck)
+	for _, a := range r.heard {
+		if end := a.since.Add(r.cfg.HeartbeatTTL); end.After(last) && end.Before(due) {
+			due = end
+		}
+	}
+	return due
+}
+
 func (r *Runtime) drainLimit(run *run) time.Duration {
 	if run.state == types.OwnershipLost {
 		return r.cfg.FenceGrace
@@ -129,33 +151,41 @@ func (r *Runtime) drainLimit(run *run) time.Duration {
 	return r.cfg.DrainTimeout
 }
 
-// overdue reports handlers that have not returned in time, and forces the start of what has waited for too long.
+// overdue reports handlers that have not returned in time, and forces the start of what has waited for too long. Nobody is told
+// under the lock.
 func (r *Runtime) overdue() {
+	var tell []func()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for s := range r.draining {
 		run := s.run
 		if run.late || time.Since(run.ended) < r.drainLimit(run) {
 			continue
 		}
 		run.late = true
-		r.cfg.Metrics.HandlerOverdue(s.id)
-		r.cfg.Logger.Error("handler ignores that its context has ended", "partition", s.id, "epoch", run.epoch,
-			"state", run.state.String(), "for", time.Since(run.ended))
-	}
-	if r.cfg.HandoffTimeout < 0 {
-		return
+		id, epoch, state, since := s.id, run.epoch, run.state, run.ended
+		tell = append(tell, func() {
+			r.cfg.Metrics.HandlerOverdue(id)
+			r.cfg.Logger.Error("handler ignores that its context has ended", "partition", id, "epoch", epoch,
+				"state", state.String(), "for", time.Since(since))
+		})
 	}
 	for s := range r.waiting {
 		w := s.want
-		if len(w.from) == 0 || w.forced || r.stored < w.applied || time.Since(w.since) < r.cfg.HandoffTimeout {
+		if r.cfg.HandoffTimeout < 0 || len(w.from) == 0 || w.forced || r.stored < w.applied || time.Since(w.since) < r.cfg.HandoffTimeout {
 			continue
 		}
 		w.forced = true
-		r.cfg.Metrics.HandoffForced(s.id)
-		r.cfg.Logger.Error("starting a partition that earlier holders have not released", "partition", s.id, "epoch", w.epoch,
-			"waited", time.Since(w.since), "holders", w.from)
+		id, epoch, since, holders := s.id, w.epoch, w.since, slices.Clone(w.from)
+		tell = append(tell, func() {
+			r.cfg.Metrics.HandoffForced(id)
+			r.cfg.Logger.Error("starting a partition that earlier holders have not released", "partition", id, "epoch", epoch,
+				"waited", time.Since(since), "holders", holders)
+		})
 		r.tryStart(s)
+	}
+	r.mu.Unlock()
+	for _, f := range tell {
+		f()
 	}
 }
 
@@ -217,6 +247,7 @@ func (r *Runtime) observe(workers []string) bool {
 type sight struct {
 	expired   bool             // an expiry marker
 	heartbeat *types.Heartbeat // a value that could be read
+	revision  uint64           // of what is stored; 0: nothing is
 }
 
 func see(worker string, e kv.Entry, found bool) sight {
@@ -230,7 +261,7 @@ func see(worker string, e kv.Entry, found bool) sight {
 	if err != nil {
 		return sight{} // whoever wrote that is not the holder; nothing more is known
 	}
-	return sight{heartbeat: &h}
+	return sight{heartbeat: &h, revision: e.Revision}
 }
 
 // released decides by a fresh observation whether the holder can no longer be running the partition. Held: mu.
@@ -238,16 +269,23 @@ func (r *Runtime) released(id string, f types.From, v sight, now time.Time) bool
 	switch h := v.heartbeat; {
 	case v.expired:
 		return true
-	case h != nil && h.Incarnation == f.Incarnation:
+	case h != nil && h.Incarnation == f.Incarnation && !h.Plain():
 		delete(r.heard, f.Holder)
 		return Acknowledged(h, f.Version, id)
-	case h != nil && h.ClaimedOver.ProvesRelease():
+	case h != nil && h.Incarnation == f.Incarnation && h.State.Gone():
+		return true // the last words of a plain worker: this look is fresh, so they are none of an earlier life
+	case h != nil && !h.Plain() && h.ClaimedOver.ProvesRelease():
 		return true
 	}
-	// The key is gone for another reason: one heartbeat life on the own clock must pass.
+	// The key is gone for another reason, or a plain worker, which cannot acknowledge, has it: one heartbeat life on the own clock
+	// must pass in which that one does not renew it.
+	var revision uint64
+	if v.heartbeat != nil && v.heartbeat.Incarnation == f.Incarnation {
+		revision = v.revision
+	}
 	a, known := r.heard[f.Holder]
-	if !known {
-		r.heard[f.Holder] = absence{now}
+	if !known || a.revision != revision {
+		r.heard[f.Holder] = absence{now, revision}
 		return false
 	}
 	return now.Sub(a.since) >= r.cfg.HeartbeatTTL
@@ -276,6 +314,10 @@ func (r *Runtime) Heard(worker string, e kv.Entry) {
 			}
 			if v.heartbeat == nil || v.heartbeat.Incarnation != f.Incarnation {
 				relevant = true // a marker or another incarnation counts only in a fresh observation
+				return false
+			}
+			if v.heartbeat.Plain() { // lives without incarnations look alike: what it says counts only in a fresh observation
+				relevant = relevant || v.heartbeat.State.Gone()
 				return false
 			}
 			return Acknowledged(v.heartbeat, f.Version, s.id)

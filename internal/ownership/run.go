@@ -115,29 +115,36 @@ func (run *run) main() {
 	run.onLost.Wait()
 }
 
-// handle calls the handler again and again until the context ends.
+// handle calls the handler again and again until the context ends. What is needed only when it returns early is elsewhere: this
+// frame is on the stack of every running partition.
 func (run *run) handle() {
-	r := run.rt
-	retry := backoff.New(restartFirst, restartLimit)
-	for run.ctx.Err() == nil {
+	for attempt := 0; run.ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		err, panicked := r.guard("handler", run, func() error { return r.cfg.Handler(run.ctx, run.owner) })
+		err, panicked := run.rt.guard("handler", run, run.call)
 		if run.ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > restartLimit {
-			retry.Reset()
+			attempt = 0
 		}
-		wait := retry.Next()
-		r.cfg.Metrics.HandlerFailed(run.slot.id, panicked)
-		r.cfg.Logger.Warn("handler returned while it owns its partition; starting it again",
-			"partition", run.slot.id, "epoch", run.epoch, "error", err, "in", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-run.ctx.Done():
-			timer.Stop()
-		}
+		run.restart(attempt, err, panicked)
+	}
+}
+
+func (run *run) call() error { return run.rt.cfg.Handler(run.ctx, run.owner) }
+
+// restart reports a handler that has returned although it owns its partition, and waits before it is called again.
+func (run *run) restart(attempt int, err error, panicked bool) {
+	r := run.rt
+	wait := backoff.Wait(restartFirst, restartLimit, attempt)
+	r.cfg.Metrics.HandlerFailed(run.slot.id, panicked)
+	r.cfg.Logger.Warn("handler returned while it owns its partition; starting it again",
+		"partition", run.slot.id, "epoch", run.epoch, "error", err, "in", wait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-run.ctx.Done():
 	}
 }
 

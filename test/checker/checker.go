@@ -23,6 +23,9 @@ type Option func(*Checker)
 // WithOracle compares every acknowledgement with what the oracle sees running at that moment (rule [HeartbeatFalse]).
 func WithOracle(o *Oracle) Option { return func(c *Checker) { c.oracle = o } }
 
+// AllowSpill accepts that partitions go to workers without their label while no live worker carries it.
+func AllowSpill() Option { return func(c *Checker) { c.spill = true } }
+
 // Ignoring leaves rules out: for a test that breaks one on purpose.
 func Ignoring(rules ...Rule) Option {
 	return func(c *Checker) { c.ignored = append(c.ignored, rules...) }
@@ -35,6 +38,7 @@ type Checker struct {
 	prefix  string
 	oracle  *Oracle
 	ignored []Rule
+	spill   bool
 
 	sub    *nats.Subscription
 	status chan nats.Status

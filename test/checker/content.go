@@ -14,6 +14,7 @@ type part struct {
 	retired bool
 	epoch   int64
 	label   string
+	weight  int64
 	from    []Item
 }
 
@@ -199,7 +200,7 @@ func decodeContent(raw []byte, parked bool) (*content, error) {
 		if len(en.Keys) == 0 || i > 0 && d.ids[i-1] >= id {
 			return nil, formf("entry %d, %q, is out of order", i, id)
 		}
-		p := part{epoch: en.Epoch, label: en.Label, retired: en.Retired}
+		p := part{epoch: en.Epoch, label: en.Label, weight: en.Weight, retired: en.Retired}
 		if en.From != nil {
 			n := *en.From
 			if n < 0 || n >= len(b.FromLists) || n > next {

@@ -34,6 +34,27 @@ func (f *forge) toA(v int64, from ...Item) {
 		grant{Holder: b1, entries: own(v, "p3", "p4")})
 }
 
+// graced lets b restart with a grace of a minute, and returns what the commit says that notes it.
+func (f *forge) graced(v int64) []grant {
+	f.beat(b1, state("restarting"))
+	g := f.stay(v)
+	g[1].grace = time.Now().Add(time.Minute).UnixMilli()
+	f.commit(nil, g...)
+	return g
+}
+
+// A grace that is kept, and one whose worker has come back and left, breaks no rule.
+func TestForgedGraceThatIsKept(t *testing.T) {
+	bubble(t, func(f *forge) {
+		g := f.graced(f.begin())
+		f.commit(nil, g...)
+		f.beat(b2, over("restarting"))
+		f.beat(b2, state("left"))
+		f.commit(nil, grant{Holder: a1, entries: append(g[0].entries, own(f.version+1, "p3", "p4")...)})
+		require.Empty(f, f.rules())
+	})
+}
+
 func TestForgedSteps(t *testing.T) { runForgeries(t, forgedSteps()) }
 
 func forgedSteps() []forgery {
@@ -58,6 +79,15 @@ func forgedSteps() []forgery {
 			from := []Item{{b1, v + 1}}
 			f.commit([]owned{{id: "p4", from: from}}, f.stay(v)[0], grant{Holder: b1, entries: own(v, "p3")})
 			f.commit(nil, f.stay(v)[0], grant{Holder: b1, entries: append(own(v, "p3"), owned{id: "p4", epoch: v, from: from})})
+		}},
+		{"taken within a restart grace", []Rule{GraceKept}, func(f *forge, v int64) {
+			g := f.graced(v)
+			f.commit(nil, grant{Holder: a1, entries: append(g[0].entries, own(f.version+1, "p3", "p4")...)})
+		}},
+		{"parked within a restart grace", []Rule{GraceKept}, func(f *forge, v int64) {
+			g := f.graced(v)
+			g[1].entries = own(v, "p3")
+			f.commit([]owned{{id: "p4"}}, g...)
 		}},
 		{"same owner with a new epoch", []Rule{EpochKept}, func(f *forge, v int64) {
 			f.commit(nil, f.stay(v)[0], grant{Holder: b1, entries: own(v+1, "p3", "p4")})

@@ -362,6 +362,14 @@ func forgedContent() []forgery {
 			g[1].entries[2].label = "gpu"
 			f.commit(nil, g...)
 		}},
+		{"more partitions than the worker takes", []Rule{Capacity}, func(f *forge, v int64) {
+			f.beat(b1, func(b *heartbeat) { b.Capacity.Partitions = 2 })
+			f.commit(nil, f.moved(v)...)
+		}},
+		{"more weight than the worker takes", []Rule{Capacity}, func(f *forge, v int64) {
+			f.beat(b1, func(b *heartbeat) { b.Capacity.Weight = 299 })
+			f.commit(nil, f.moved(v)...)
+		}},
 	}
 }
 

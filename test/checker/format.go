@@ -115,6 +115,7 @@ type heartbeat struct {
 	SchemaVersion         int      `json:"schema_version"`
 	Capabilities          uint32   `json:"capabilities"`
 	Labels                []string `json:"labels,omitempty"`
+	Capacity              capacity `json:"capacity,omitzero"`
 	State                 string   `json:"state"`
 	LeaderRevision        uint64   `json:"leader_revision,omitempty"`
 	AppliedVersion        int64    `json:"applied_version"`
@@ -123,6 +124,12 @@ type heartbeat struct {
 	Unreturned            []run    `json:"unreturned,omitempty"`
 	ClaimedOver           string   `json:"claimed_over"`
 	Nonce                 string   `json:"nonce"`
+}
+
+// capacity is what a worker takes at most; 0: no such bound.
+type capacity struct {
+	Partitions int   `json:"partitions,omitempty"`
+	Weight     int64 `json:"weight,omitempty"`
 }
 
 const capAck = 1 // the worker acknowledges commits

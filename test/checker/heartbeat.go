@@ -23,6 +23,7 @@ type life struct {
 	claimed string
 	applied int64
 	labels  []string
+	limit   capacity
 	legacy  bool
 	reports []report // each that says something new
 	ended   ending
@@ -64,7 +65,7 @@ func (m *model) worker(id string) *worker {
 
 func (m *model) life(h Holder) *life {
 	if w := m.workers[h.Worker]; w != nil {
-		for _, l := range w.lives {
+		for _, l := range slices.Backward(w.lives) { // plain workers' lives all have the same name: the last one counts
 			if l.Incarnation == h.Incarnation {
 				return l
 			}
@@ -165,7 +166,7 @@ func (m *model) judgeForm(w *worker, e event, h *heartbeat) {
 // claim judges the first heartbeat of an incarnation. before and last are the key before it; known: that is really what it
 // replaced.
 func (m *model) claim(w *worker, e event, h *heartbeat, before slot, last heartbeat, known bool) *life {
-	l := &life{Holder: h.holder(), first: e.at, unheard: e.read, claimed: h.ClaimedOver, labels: h.Labels}
+	l := &life{Holder: h.holder(), first: e.at, unheard: e.read, claimed: h.ClaimedOver, labels: h.Labels, limit: h.Capacity}
 	if known {
 		m.judgeClaim(e, h, before, last)
 	}
@@ -199,6 +200,8 @@ func (m *model) judgeClaim(e event, h *heartbeat, before slot, last heartbeat) {
 	case last.gone():
 		bad(HeartbeatSeized, "claimed over %q of %v, which still names %v", last.State, last.holder(), last.Unreturned)
 		return
+	case h.ClaimedOver == "expiry" && last.Incarnation == "" && e.at.Sub(before.at) >= m.heartbeatTTL():
+		return // a plain worker's key without a TTL, which it did not renew for as long as its lease lasts
 	case h.ClaimedOver != "own":
 		bad(HeartbeatSeized, "claimed over %q, but %v was alive there", h.ClaimedOver, last.holder())
 		return
@@ -220,7 +223,7 @@ func (m *model) judgeReport(e event, h *heartbeat, l *life) {
 	if h.ClaimedOver != l.claimed {
 		bad(HeartbeatClaim, "says that it claimed over %q, before that %q", h.ClaimedOver, l.claimed)
 	}
-	l.labels = h.Labels
+	l.labels, l.limit = h.Labels, h.Capacity
 	r := report{at: e.at, applied: h.AppliedVersion, state: h.State, named: h.Unreturned}
 	if n := len(l.reports); n == 0 || l.reports[n-1].applied != r.applied || l.reports[n-1].state != r.state || !slices.Equal(l.reports[n-1].named, r.named) {
 		l.reports = append(l.reports, r)

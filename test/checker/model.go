@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -265,7 +266,7 @@ func (m *model) onLeader(e event) {
 	switch {
 	case !contiguous(e, &before.slot):
 		if !same || l.term == 0 {
-			l.term = v.Term // acquired unheard, and held against the next
+			l.term = cmp.Or(v.Term, e.rev) // acquired unheard, and held against the next
 		}
 	case before.state != stateValue:
 		l.term = e.rev

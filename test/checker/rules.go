@@ -45,13 +45,15 @@ const (
 	Counts       Rule = "counts"        // numbers of workers and partitions
 	UnknownOwner Rule = "unknown-owner" // an incarnation is listed only after a heartbeat of it
 	GoneOwner    Rule = "gone-owner"    // nothing is newly given to who has left, drains or is dead
-	Labels       Rule = "labels"        // nothing is newly given to a worker that lacks the label
+	Labels       Rule = "labels"        // nothing is newly given to a worker that lacks the label, see also AllowSpill
+	Capacity     Rule = "capacity"      // who is given something has no more than it says it takes
 )
 
 // The rules between a commit and the one before.
 const (
 	EpochNew    Rule = "epoch-new"    // another owner (ID or incarnation): the epoch is this version, above all before
 	EpochKept   Rule = "epoch-kept"   // the same owner: the same epoch
+	GraceKept   Rule = "grace-kept"   // who restarts within its grace keeps what it has
 	EpochForm   Rule = "epoch-form"   // 1 to version for what is owned, 0 for what is parked
 	Reissued    Rule = "reissued"     // after the store lost a commit: all epochs new, `from` lists every live incarnation
 	FromForm    Rule = "from-form"    // sorted, one item per incarnation, versions up to this one

@@ -49,6 +49,7 @@ func (m *model) judgeStep(e event, v *view, reissue bool) {
 		live = m.live(e.at.Add(-time.Second))
 	}
 	faults := map[Holder]string{}
+	gained := map[Holder]bool{}
 	for id, p := range v.slots {
 		q, before := was.slots[id]
 		same := before && q.owned == p.owned && q.owner == p.owner
@@ -61,6 +62,10 @@ func (m *model) judgeStep(e event, v *view, reissue bool) {
 			}
 		case p.owned:
 			m.judgeGain(e, v, id, p, faults)
+			gained[p.owner] = true
+		}
+		if !reissue && before && q.owned && !same {
+			m.judgeGrace(e, v, was, id, p, q)
 		}
 		if !reissue {
 			m.judgeFrom(e, v.version, id, p.from, q, before && q.owned && !same)
@@ -69,6 +74,7 @@ func (m *model) judgeStep(e event, v *view, reissue bool) {
 	if reissue {
 		return
 	}
+	m.judgeCapacity(e, v, gained)
 	for id, q := range was.slots {
 		if _, still := v.slots[id]; !still {
 			m.judgeFrom(e, v.version, id, nil, q, q.owned)
@@ -89,8 +95,57 @@ func (m *model) judgeGain(e event, v *view, id string, p part, faults map[Holder
 	if why != "" {
 		m.violate(GoneOwner, e, v.version, "%s goes to %v, %s", id, p.owner, why)
 	}
-	if l := m.life(p.owner); p.label != "" && l != nil && !slices.Contains(l.labels, p.label) {
+	if l := m.life(p.owner); p.label != "" && l != nil && !slices.Contains(l.labels, p.label) && !(m.c.spill && !m.carried(p.label, e.at)) {
 		m.violate(Labels, e, v.version, "%s with label %q goes to %v, which has %q", id, p.label, p.owner, l.labels)
+	}
+}
+
+// carried reports whether a worker that takes part, and was there for some time, carries the label.
+func (m *model) carried(label string, at time.Time) bool {
+	for _, w := range m.workers {
+		l := w.current()
+		if l == nil || l.ended != alive || w.value.gone() || w.value.State == "draining" || !slices.Contains(l.labels, label) {
+			continue
+		}
+		if l.first.Before(at.Add(-time.Second)) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeCapacity judges what the workers that are given something have altogether.
+func (m *model) judgeCapacity(e event, v *view, gained map[Holder]bool) {
+	have := map[Holder]capacity{}
+	for _, p := range v.slots {
+		if p.owned && gained[p.owner] {
+			c := have[p.owner]
+			c.Partitions++
+			c.Weight += p.weight
+			if p.weight == 0 {
+				c.Weight += 100
+			}
+			have[p.owner] = c
+		}
+	}
+	for h, c := range have {
+		l := m.life(h)
+		if l != nil && (l.limit.Partitions > 0 && c.Partitions > l.limit.Partitions || l.limit.Weight > 0 && c.Weight > l.limit.Weight) {
+			m.violate(Capacity, e, v.version, "%v has %+v and takes %+v", h, c, l.limit)
+		}
+	}
+}
+
+// judgeGrace judges a partition that was taken from its owner: not within the grace that the commit before gives to it, unless its ID
+// was claimed anew.
+func (m *model) judgeGrace(e event, v, was *view, id string, p, q part) {
+	i := slices.IndexFunc(was.refs, func(r ref) bool { return r.holder() == q.owner })
+	if i < 0 || e.at.UnixMilli() >= was.refs[i].GraceUntil || p.owned && p.owner.Worker == q.owner.Worker {
+		return
+	}
+	if l := m.life(q.owner); l == nil || l.heir == nil {
+		m.violate(GraceKept, e, v.version, "%s leaves %v, which has a grace until %v", id, q.owner,
+			time.UnixMilli(was.refs[i].GraceUntil).UTC().Format(timeForm))
 	}
 }
 

@@ -152,13 +152,14 @@ func (b *bucket) get(ctx context.Context, key string) (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	return event{key: key, op: opOf(raw.Header), data: raw.Data, rev: raw.Sequence, at: raw.Time, read: true}, nil
+	return event{key: key, op: opOf(raw.Header), data: raw.Data, rev: raw.Sequence, at: raw.Time, batch: raw.Header.Get("Nats-Batch-Id"), read: true}, nil
 }
 
 type streamInfo struct {
 	Created time.Time `json:"created"`
 	Config  struct {
-		MaxAge time.Duration `json:"max_age"`
+		MaxAge   time.Duration     `json:"max_age"`
+		Metadata map[string]string `json:"metadata"`
 	} `json:"config"`
 	Error *struct {
 		Code int `json:"code"`
@@ -182,6 +183,9 @@ func (b *bucket) info(ctx context.Context) (time.Time, error) {
 	}
 	if i.Config.MaxAge > 0 {
 		b.ttl = i.Config.MaxAge
+		if d, err := time.ParseDuration(i.Config.Metadata["parti.heartbeat_ttl"]); err == nil {
+			b.ttl = d // the age is that of the markers
+		}
 	}
 	return i.Created, nil
 }

@@ -49,6 +49,7 @@ type Group struct {
 
 	mu      sync.Mutex
 	workers []*Worker
+	plain   []*PlainWorker
 }
 
 type options struct {
@@ -57,7 +58,9 @@ type options struct {
 	manager    []parti.Option
 	bubble     []natstest.Option
 	ignore     []checker.Rule
+	spill      bool
 	drain      func(partition string) time.Duration
+	overlaps   bool
 }
 
 // Option changes a group before it begins.
@@ -91,8 +94,20 @@ func Ignoring(rules ...checker.Rule) Option {
 	return func(o *options) { o.ignore = append(o.ignore, rules...) }
 }
 
+// Spilling lets labels that nobody carries bind nobody after the grace.
+func Spilling(grace time.Duration) Option {
+	return func(o *options) {
+		o.spill = true
+		o.manager = append(o.manager, parti.WithLabelSpillGrace(grace))
+	}
+}
+
 // Drain makes handlers take some time to return after their context has ended.
 func Drain(d func(partition string) time.Duration) Option { return func(o *options) { o.drain = d } }
+
+// ToleratesOverlaps is for scenarios in which a handler ignores the end of its lease, or a HandoffTimeout passes. The scenario
+// itself says which overlaps it expects; that epochs grow is checked all the same.
+func ToleratesOverlaps() Option { return func(o *options) { o.overlaps = true } }
 
 // Numbered returns n partitions p-0000, p-0001, …
 func Numbered(n int) []types.Partition {
@@ -160,11 +175,20 @@ func newGroup(t *testing.T, o options) *Group {
 }
 
 func (g *Group) run(scenario func(g *Group)) {
-	g.Checker = checker.Attach(g.T, g.connect("witness").Conn(), Namespace,
-		checker.WithOracle(g.Oracle), checker.Ignoring(g.opts.ignore...))
+	witness := []checker.Option{checker.WithOracle(g.Oracle), checker.Ignoring(g.opts.ignore...)}
+	if g.opts.spill {
+		witness = append(witness, checker.AllowSpill())
+	}
+	g.Checker = checker.Attach(g.T, g.connect("witness").Conn(), Namespace, witness...)
 	g.Checker.ExpectSource(ids(g.opts.partitions), 0)
 	g.T.Cleanup(func() {
 		g.stopAll()
+		if g.opts.overlaps {
+			for _, f := range g.Oracle.EpochFaults() {
+				g.T.Errorf("oracle: %v began after %v", f.Later, f.Earlier)
+			}
+			return
+		}
 		g.Oracle.Check(g.T)
 	})
 	scenario(g)
@@ -369,6 +393,9 @@ func (g *Group) Describe() string {
 // stopAll ends what is left: gracefully where the network allows it.
 func (g *Group) stopAll() {
 	var all sync.WaitGroup
+	for _, w := range g.plain {
+		w.Kill()
+	}
 	for _, w := range g.workers {
 		if !w.over() {
 			w.Client.Gate().Heal()

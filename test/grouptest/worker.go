@@ -80,14 +80,20 @@ func (w *Worker) Start() error {
 }
 
 // Stop stops the worker in good order.
-func (w *Worker) Stop() {
+func (w *Worker) Stop(opts ...parti.StopOption) {
 	w.g.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	w.stopped.Store(true)
-	if err := w.Manager.Stop(ctx); err != nil {
+	if err := w.Manager.Stop(ctx, opts...); err != nil {
 		w.g.T.Errorf("worker %s: stop: %v", w.ID(), err)
 	}
+}
+
+// StopWithin stops the worker and returns what Stop says.
+func (w *Worker) StopWithin(ctx context.Context, opts ...parti.StopOption) error {
+	w.stopped.Store(true)
+	return w.Manager.Stop(ctx, opts...)
 }
 
 // Kill ends the worker as kill -9 does: its network is gone, nothing is said, and its handlers have ended.

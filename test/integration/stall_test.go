@@ -186,3 +186,47 @@ func TestRepliesVanish(t *testing.T) {
 		})
 	}
 }
+
+// What an outage of the store costs in the two modes of ownership. Exclusive stops all work when the leases have run out; Available
+// interrupts nothing while it lasts. Afterwards everything runs in both, under new epochs.
+func TestOutageOfTheStore(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mode parti.OwnershipMode
+	}{{"exclusive", parti.Exclusive}, {"available", parti.Available}} {
+		t.Run(c.name, func(t *testing.T) {
+			grouptest.Bubble(t, func(g *grouptest.Group) {
+				for _, id := range []string{"pod-0", "pod-1", "pod-2"} {
+					g.Start(1, parti.WithWorkerID(id), parti.WithOwnership(c.mode))
+				}
+				g.WaitFor(10*time.Second, "an even share each", func() bool { return g.Oracle.Idle() == 0 && g.Spread() == 0 })
+				g.Sleep(5 * time.Second)
+				starts := g.Oracle.Starts()
+				for _, w := range g.Live() {
+					w.Cut()
+				}
+				if c.mode == parti.Exclusive {
+					took := g.WaitFor(leaseTerm+fenceGrace, "all work has stopped", func() bool { return len(g.Oracle.Running()) == 0 })
+					t.Logf("all work has stopped after %v", took)
+				}
+				g.Sleep(5 * ttl)
+				if c.mode == parti.Available {
+					require.Zero(t, g.Oracle.Idle())
+					require.Equal(t, starts, g.Oracle.Starts(), "the same runs as before")
+				}
+				for _, w := range g.Live() {
+					w.Heal()
+				}
+				took := g.WaitFor(2*(ttl+leadTerm), "everybody is ready, everything runs anew", func() bool {
+					for _, w := range g.Live() {
+						if !w.Manager.Status().Ready() {
+							return false
+						}
+					}
+					return g.Oracle.Idle() == 0 && g.Spread() == 0 && g.Oracle.Starts() >= starts+30
+				})
+				t.Logf("all running anew %v after the outage", took)
+			}, fast, grouptest.Partitions(30), grouptest.Drain(slowHandlers))
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package assignment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/types"
+)
+
+// orders takes in what operators have ordered. It reports whether that is known.
+func (l *loop) orders() bool {
+	d := l.c.desk
+	if d == nil {
+		return true
+	}
+	p, ok := d.look()
+	if ok {
+		l.pile = p
+		l.roster.mandates.take(p)
+	}
+	return ok
+}
+
+// administer answers orders, and does what they need besides a commit.
+func (l *loop) administer(s *sitting, now time.Time, until func(time.Time)) {
+	if l.c.desk == nil || l.committed == nil {
+		return
+	}
+	for _, x := range l.roster.mandates.papers {
+		if l.pile.open[x.key] {
+			continue // another order lies over it
+		}
+		if r, answer := l.progress(x, now, until); answer {
+			l.c.desk.answer(r)
+		}
+	}
+	for _, x := range l.pile.next {
+		r := reply{paper: x, ttl: controlAnswerTTL}
+		if x.bad != nil {
+			r.ControlOrder = types.ControlOrder{State: types.ControlRefused, Reason: x.bad.Error()}
+			l.c.desk.answer(r)
+			continue
+		}
+		if l.pile.busy {
+			continue // one after the other: each is judged by what the one before has changed
+		}
+		l.judge(&r, s)
+		l.c.desk.answer(r)
+		l.pile.busy = true
+	}
+}
+
+// judge decides about a new order.
+func (l *loop) judge(r *reply, s *sitting) {
+	refuse := func(format string, args ...any) {
+		r.State, r.Reason = types.ControlRefused, fmt.Sprintf(format, args...)
+	}
+	m, alive := l.view.Members[r.Worker]
+	alive = alive && !m.Unreadable && !m.State.Gone()
+	slice := l.slice(r.Worker)
+	switch {
+	case r.Kind == types.ControlUndrain:
+		r.State, r.Reason = types.ControlDone, "it may be given partitions"
+		return
+	case !alive && (r.Kind != types.ControlDrain || slice == nil):
+		refuse("unknown worker: no live worker has the ID %q", r.Worker)
+		return
+	case alive && m.Plain():
+		refuse("worker %q does not speak the commit protocol: stop it", r.Worker)
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(s.seats), func(w seat) bool { return !w.Target || w.Worker.Worker == r.Worker })
+	if len(others) == 0 {
+		refuse("%q is the last worker that can be given partitions", r.Worker)
+		return
+	}
+	switch r.Kind {
+	case types.ControlDrain:
+		if r.Mode == "" {
+			r.Mode = types.DrainAllAtOnce
+		}
+		if fault := l.homeless(slice, others); fault != "" {
+			refuse("%s", fault)
+			return
+		}
+		r.ttl = controlDrainTTL
+	case types.ControlEvictPartition:
+		if fault := l.evictable(r, m.Holder(), slice, others); fault != "" {
+			refuse("%s", fault)
+			return
+		}
+		r.Incarnation = m.Incarnation
+	default:
+		r.Incarnation = m.Incarnation
+	}
+	r.State = types.ControlAccepted
+}
+
+func (l *loop) slice(worker string) *plan.Slice {
+	for i := range l.committed.Slices {
+		if l.committed.Slices[i].Worker == worker {
+			return &l.committed.Slices[i]
+		}
+	}
+	return nil
+}
+
+// homeless says which partition nobody else could have.
+func (l *loop) homeless(slice *plan.Slice, others []seat) string {
+	if slice == nil {
+		return ""
+	}
+	for i := range slice.Entries {
+		if e := &slice.Entries[i]; !carried(e.Label, others) {
+			return fmt.Sprintf("partition %q needs label %q, which no other worker carries", e.ID(), e.Label)
+		}
+	}
+	return ""
+}
+
+func carried(label string, seats []seat) bool {
+	return label == "" || slices.ContainsFunc(seats, func(w seat) bool { return slices.Contains(w.Labels, label) })
+}
+
+// evictable says why the partition cannot be taken from the worker.
+func (l *loop) evictable(r *reply, h types.Holder, slice *plan.Slice, others []seat) string {
+	owner, entry := l.whereIs(r.Partition)
+	switch {
+	case entry == nil:
+		return fmt.Sprintf("unknown partition: the last commit has no %q", r.Partition)
+	case slice == nil || owner != slice.Holder || owner != h:
+		at := "nobody"
+		if owner.Worker != "" {
+			at = owner.Worker
+		}
+		return fmt.Sprintf("%q does not own %q: %s does; if it still runs there, evict the worker", r.Worker, r.Partition, at)
+	}
+	free := slices.DeleteFunc(slices.Clone(others), func(w seat) bool { return l.roster.mandates.bars(r.Partition, w.Holder) })
+	if len(free) == 0 || !carried(entry.Label, free) {
+		return fmt.Sprintf("no other worker may have %q", r.Partition)
+	}
+	return ""
+}
+
+// whereIs returns the owner of a partition in the last commit, nobody where it is parked, and its entry; nil where there is none.
+func (l *loop) whereIs(id string) (types.Holder, *types.AssignmentEntry) {
+	for i := range l.committed.Slices {
+		s := &l.committed.Slices[i]
+		for j := range s.Entries {
+			if s.Entries[j].ID() == id {
+				return s.Holder, &s.Entries[j]
+			}
+		}
+	}
+	for i := range l.committed.Parked {
+		if p := &l.committed.Parked[i]; !p.Retired && p.ID() == id {
+			return types.Holder{}, &p.AssignmentEntry
+		}
+	}
+	return types.Holder{}, nil
+}
+
+// progress returns what is to be said of an order that stands, where that is something new.
+func (l *loop) progress(x paper, now time.Time, until func(time.Time)) (reply, bool) {
+	r := reply{paper: x, ttl: controlAnswerTTL}
+	switch x.Kind {
+	case types.ControlDrain:
+		r.ttl = controlDrainTTL
+		_, there := l.view.Members[x.Worker]
+		switch {
+		case x.State == types.ControlAccepted && l.drained(x.Worker):
+			r.State, r.Reason = types.ControlDone, "it owns nothing and runs nothing; it is given nothing until it is undrained"
+			return r, true
+		case x.State == types.ControlAccepted && now.Sub(x.stored) < 2*time.Second:
+			until(now.Add(controlSoon))
+		case x.State == types.ControlAccepted:
+			until(now.Add(controlLater))
+		}
+		return r, there && now.Sub(x.stored) > controlDrainTTL/2
+	case types.ControlEvictWorker:
+		return r, l.evicted(&r, now, until)
+	case types.ControlEvictPartition:
+		if x.State == types.ControlDone {
+			return r, false
+		}
+		return r, l.moved(&r)
+	}
+	return r, false
+}
+
+// drained reports whether the worker neither owns nor runs anything.
+func (l *loop) drained(worker string) bool {
+	slice := l.slice(worker)
+	if slice != nil && len(slice.Entries) > 0 {
+		return false
+	}
+	m, there := l.c.monitor.member(worker)
+	return !there || m.State.Gone() && len(m.Unreturned) == 0 || m.AppliedVersion >= l.committed.Version && len(m.Unreturned) == 0
+}
+
+// evicted has the worker's key deleted, and reports whether the eviction is over: then it says so.
+func (l *loop) evicted(r *reply, now time.Time, until func(time.Time)) bool {
+	h := types.Holder{Worker: r.Worker, Incarnation: r.Incarnation}
+	asked := l.roster.mandates.asked
+	if m, there := l.c.monitor.member(r.Worker); there && m.Holder() == h && !m.State.Gone() {
+		if now.Sub(asked[h]) > controlLater {
+			asked[h] = now
+			l.c.desk.end(h, m.Revision)
+		}
+		until(now.Add(controlLater + time.Millisecond))
+		return false
+	}
+	if slice := l.slice(r.Worker); slice != nil && slice.Holder == h {
+		return false
+	}
+	delete(asked, h)
+	r.State = types.ControlDone
+	r.Reason = fmt.Sprintf("its key is deleted and commit %d gives what it had to others; if it comes back, it joins anew", l.committed.Version)
+	return true
+}
+
+// moved reports whether the partition is elsewhere: then it says so.
+func (l *loop) moved(r *reply) bool {
+	h := types.Holder{Worker: r.Worker, Incarnation: r.Incarnation}
+	owner, entry := l.whereIs(r.Partition)
+	if owner == h {
+		return false
+	}
+	r.State = types.ControlDone
+	switch {
+	case entry == nil:
+		r.Reason = "it has left the source"
+	case owner.Worker == "":
+		r.Reason = "it is parked"
+	case slices.ContainsFunc(entry.From, func(f types.From) bool {
+		return f.Holder == h && !l.c.monitor.Released(h, f.Version, r.Partition)
+	}):
+		r.Reason = fmt.Sprintf("commit %d gives it to %s, which starts as soon as %s has returned it, or after its HandoffTimeout; "+
+			"if the handler hangs, evict the worker", l.committed.Version, owner.Worker, r.Worker)
+	default:
+		r.Reason = fmt.Sprintf("commit %d gives it to %s", l.committed.Version, owner.Worker)
+	}
+	return true
+}
