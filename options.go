@@ -92,7 +92,8 @@ func WithCooldown(d time.Duration) Option { return func(s *settings) { s.Cooldow
 
 // WithDampingPeriod sets how long a worker that comes and goes is given nothing, for example a minute; it doubles with each time, up to
 // ten times as long. Default 0: no damping. A worker that is restarted soon after it was given partitions waits for its share, too, so
-// do not combine it with rolling restarts that use no grace. The leader's setting counts.
+// do not combine it with rolling restarts that use no grace. Where it is set, a stuck worker that was evicted is damped as well; otherwise
+// it gets its share again when it is back. The leader's setting counts.
 func WithDampingPeriod(d time.Duration) Option { return func(s *settings) { s.DampingPeriod = d } }
 
 // WithOwnership chooses what happens when the store cannot be reached for longer than the lease. Default [Exclusive].

@@ -62,7 +62,6 @@ type health struct {
 	mu       sync.Mutex
 	phase    types.State // init, joining, waiting, stable, stopping, stopped
 	leader   types.CalculatorState
-	reason   string
 	degraded map[string]string // reason by cause
 	state    types.State
 	since    time.Time // of the state

@@ -35,7 +35,6 @@ type randomGroup struct {
 	lives   int
 	broken  bool // the strategy
 	decided int  // generation of the source
-	spills  bool
 	members []types.Holder
 	log     []string
 	epochs  map[string]int64

@@ -53,7 +53,7 @@ func TestCommitWritesAllAndRenews(t *testing.T) {
 		renewed := a.get(t, Key).Revision
 		require.Equal(t, revs[0]-1, renewed)
 
-		time.Sleep(a.timing.renewAt(sent).Sub(time.Now()) - 50*time.Millisecond)
+		time.Sleep(time.Until(a.timing.renewAt(sent)) - 50*time.Millisecond)
 		require.Equal(t, renewed, a.get(t, Key).Revision, "the commit was a renewal")
 		time.Sleep(100 * time.Millisecond)
 		e := a.get(t, Key)

@@ -15,7 +15,6 @@ type counted struct {
 	kinds int
 	have  []int32 // [worker × kinds + kind]: how many the worker has
 	count []int   // [worker]: how many in all
-	free  []int   // partitions without an owner
 	floor int     // every worker gets at least this many, and at most one more
 	extra int     // so many workers can still be raised to floor+1
 }

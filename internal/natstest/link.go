@@ -161,7 +161,7 @@ func (f *flow) deliver() {
 			return
 		}
 		if f.paced() && !f.shaking() {
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 	}
 }

@@ -52,12 +52,10 @@ const (
 // world is one seeded run.
 type world struct {
 	*grouptest.Group
-	rng      *rand.Rand
-	log      []string
-	began    time.Time
-	faulty   map[*grouptest.Worker]bool
-	given    int
-	restarts int
+	rng    *rand.Rand
+	log    []string
+	began  time.Time
+	faulty map[*grouptest.Worker]bool
 }
 
 func run(t *testing.T, seed uint64) {
