@@ -1,6 +1,7 @@
 package kv_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -49,15 +50,15 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 				// A batch that must fail in between, and a write that all contend for.
 				bad := append([]kv.Write{{Key: fmt.Sprintf("w%d.new%d", w, round)}}, writes...)
 				bad[1].Expect++
-				if _, err := s.Batch(t.Context(), bad); !kv.IsConflict(err) {
+				if _, err := available(func() ([]uint64, error) { return s.Batch(t.Context(), bad) }); !kv.IsConflict(err) {
 					t.Errorf("expected a conflict: %v", err)
 				}
-				if _, err := s.Put(t.Context(), "all.contend", nil, 0, 0); kv.IsConflict(err) {
+				if _, err := available(func() (uint64, error) { return s.Put(t.Context(), "all.contend", nil, 0, 0) }); kv.IsConflict(err) {
 					conflicts++
 				} else if err != nil {
 					t.Error(err)
 				}
-				next, err := s.Batch(t.Context(), writes)
+				next, err := available(func() ([]uint64, error) { return s.Batch(t.Context(), writes) })
 				if err != nil {
 					t.Error(err)
 					return
@@ -86,6 +87,16 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 		}
 		require.Equal(t, claimed[e.Revision], e.Key, "revision %d", e.Revision)
 		seen++
+	}
+}
+
+// available repeats a write while the stream has no leader, for 20 s: then nothing was written.
+func available[T any](write func() (T, error)) (T, error) {
+	for end := time.Now().Add(20 * time.Second); ; {
+		v, err := write()
+		if !errors.Is(err, kv.ErrUnavailable) || time.Now().After(end) {
+			return v, err
+		}
 	}
 }
 

@@ -1,0 +1,69 @@
+// Package consumer reads JetStream in strict order per partition by groups of readers: Kafka-style consumer groups, without a coordinator to
+// deploy and without one message in flight at a time.
+//
+//	r, err := consumer.NewReader(js, "order-processors", 64, consumer.WithLayout(layout))
+//	err = r.Process(ctx, func(ctx context.Context, m consumer.Message) error { … })   // or Fetch and Ack, or All
+//	err = r.Close(ctx)
+//
+// # The model
+//
+// A group has a fixed number of partitions. Each is a subject, or a filter with wildcards, of some stream; a [Layout] or [Resolver] says which. A
+// [Reader] is a worker of the group's parti.Manager, and reads the partitions that this gives it. For each partition the group has an
+// [Offset]: the stream sequence up to which everything has been processed. Reading begins behind the offset and goes on in the order of
+// the stream; nothing is ever redelivered by the server, so nothing can arrive out of order.
+//
+// The server's consumers that a Reader uses are ephemeral and know nothing of the group: they can be deleted at any time and are made
+// anew. A stream that holds up to 64 partitions of the group is read by a consumer for each; one that holds more by one consumer for each
+// Reader, whose messages are sorted by subject, since hundreds of interleaved filters are more than a server can serve.
+//
+// # Who has authority
+//
+// The offset has. Whoever takes a partition over claims its offset by a write that names the revision it read and carries the new, higher
+// epoch. From then on every write of an earlier owner fails, whatever that one believes of its lease, and its Ack returns
+// [ErrPartitionLost]. What a message's handler does elsewhere is fenced there, with [Message.Epoch].
+//
+// A stream is known by name and creation time, which are stored with the offset, and looked at when reading begins, after each new
+// consumer is made, when the connection is made anew, and once a second. An offset is never applied to another stream
+// ([ErrStreamChanged], [WithRecreated]), and messages that were removed before they were read are reported ([ErrExpired], [WithExpired]).
+//
+// # What can repeat, and what cannot be missed
+//
+// A message is handed out again if and only if no offset at or beyond it was stored:
+//
+//   - Ack returned nil: it never comes again, to anybody.
+//   - Ack returned an error, or was not called: it may.
+//   - AckLater, All and Process: what was acknowledged within the last 100 ms or 100 messages of a partition (see [WithCommit]) comes again if
+//     the process dies or loses its lease before it is stored. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
+//     the partition is released, so nothing that was acknowledged repeats.
+//   - Fetch: what was handed out and not acknowledged when the partition goes elsewhere is handed out by the next owner, and its later acknowledgement
+//     here fails.
+//   - Process: a handler that runs when the partition is revoked finishes its message first. One that runs when the lease is lost has its
+//     context cancelled, and the message comes again.
+//   - Seek makes come again whatever follows the position.
+//
+// Repeats come in order, from the offset on: after a change of owner a partition goes back by some messages and passes none over. No message is missed unless
+// it was removed from its stream, which is reported, or passed over by a policy ([PoisonSkip], [WithDeadLetter], [ExpiredSkip],
+// [RecreatedLatest]) or by Seek. The exception is documented with the policy: a range is reported as expired within a second, so
+// [ExpiredFail] may stop a partition after messages behind the gap were handed out.
+//
+// # What happens on failure
+//
+// A message that a handler fails on is repeated in place, with growing waits; nothing overtakes it, and other partitions go on. Then the
+// poison policy applies, see [WithPoison] and [WithDeadLetter]. A stopped partition stays owned until it is resumed, moved by Seek, or goes elsewhere, where the
+// same message is tried again.
+//
+// A consumer that was deleted, a gap in its deliveries, a new connection, a restarted server: the partition is read anew behind the last
+// message taken in. A connection that stays away longer than the lease: everything is lost ([Hooks.OnLost]), others take over, and the Reader takes part again when it
+// can. A stream that does not exist yet is waited for. What cannot be done is reported by [Hooks.OnError] and repeated.
+//
+// # Memory
+//
+// What is read ahead is bounded in messages and bytes, for each partition and in all, see [WithBuffer] and [WithTotalBuffer]. The server is asked for no
+// more than fits. Always at least one message is asked for, however large it is, and one pull may exceed a bound in bytes
+// by what the size of messages changes from one pull to the next, up to the largest message the stream accepts.
+//
+// # The group as a whole
+//
+// [Reader.Manager] has the group's state, and [WithManagerOptions] its settings. The leader among the readers does what a coordinator would; a
+// process that only coordinates is a parti.Manager with the same namespace and no partitions. Every exported method is safe for concurrent use.
+package consumer

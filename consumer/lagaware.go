@@ -1,0 +1,337 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/partigo/parti/types"
+)
+
+// LagAware makes the placement of partitions follow their lag; the zero value has the defaults. It replaces [WithStrategy].
+//
+// A partition's weight is 100 plus 100 for each mean lag that it is behind; the lag is averaged over time with a half-life. The leader learns it
+// from the offsets, in which owners note it, so no worker is asked. Placement begins with what is: a partition without an owner goes to the least
+// loaded worker, and a worker that is new takes from the most loaded ones until it has its part. Beyond that, nothing moves as long as no
+// worker's load exceeds the mean by more than Threshold; and then only so much that MovesPerMinute is kept.
+//
+// Averages and the count of moves live in the leader's process: another leader begins with the lag of the moment and no moves.
+type LagAware struct {
+	// HalfLife is the time after which a change of lag has half its effect. Default 1 min.
+	HalfLife time.Duration
+	// Interval is how often the leader looks. Default 10 s.
+	Interval time.Duration
+	// Threshold is the imbalance below which nothing moves, as a part of the mean load. Default 0.2.
+	Threshold float64
+	// MovesPerMinute bounds the moves made for lag, as a part of all partitions, but is at least one partition. Default 0.1.
+	MovesPerMinute float64
+	// MinLag is the mean lag below which differences do not count, in messages. Default 1000.
+	MinLag uint64
+}
+
+func (l LagAware) withDefaults() LagAware {
+	l.HalfLife = cmp.Or(l.HalfLife, time.Minute)
+	l.Interval = cmp.Or(l.Interval, 10*time.Second)
+	l.Threshold = cmp.Or(l.Threshold, 0.2)
+	l.MovesPerMinute = cmp.Or(l.MovesPerMinute, 0.1)
+	l.MinLag = cmp.Or(l.MinLag, 1000)
+	return l
+}
+
+func (l LagAware) validate() error {
+	if l.HalfLife < 0 || l.Interval < 0 || l.Threshold < 0 || l.MovesPerMinute < 0 || l.MovesPerMinute > 1 {
+		return fmt.Errorf("%w: WithLagAware: use positive durations and parts of 1, or leave them out", ErrInvalidConfig)
+	}
+	return nil
+}
+
+// maxLagWeight bounds a partition's weight in multiples of the mean lag.
+const maxLagWeight = 20
+
+// lagFollower is source and strategy of a leader. Both are called by the leader only.
+type lagFollower struct {
+	cfg  LagAware
+	lags func(ctx context.Context) (map[string]uint64, error) // by partition ID
+
+	mu      sync.Mutex // never held over a call of lags
+	list    []types.Partition
+	average map[string]float64
+	looked  time.Time
+	owners  map[string]string // as decided last
+	moves   []time.Time       // made for lag
+	nudge   bool
+}
+
+var (
+	_ types.WatchablePartitionSource = (*lagFollower)(nil)
+	_ types.AssignmentStrategy       = (*lagFollower)(nil)
+)
+
+func newLagFollower(l LagAware, list []types.Partition, lags func(ctx context.Context) (map[string]uint64, error)) *lagFollower {
+	return &lagFollower{cfg: l.withDefaults(), lags: lags, list: list, average: map[string]float64{}, owners: map[string]string{}}
+}
+
+// storedLags reads the lag of all partitions from the offsets.
+func (r *Reader) storedLags(ctx context.Context) (map[string]uint64, error) {
+	store := r.offsets.Load()
+	if store == nil {
+		return nil, errors.New("consumer: not started")
+	}
+	entries, err := store.List(ctx, r.group+".*")
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]uint64, len(entries))
+	for key, e := range entries {
+		if s, err := decodeOffset(e.Value); err == nil && !e.Absent() {
+			out[strings.TrimPrefix(key, r.group+".")] = s.Lag
+		}
+	}
+	return out, nil
+}
+
+// ListPartitions returns the partitions with weights. They change only when the placement has to.
+func (f *lagFollower) ListPartitions(ctx context.Context) ([]types.Partition, error) {
+	f.look(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.list), nil
+}
+
+// Watch looks at the lag until ctx ends, and signals when weights have changed.
+func (f *lagFollower) Watch(ctx context.Context) (<-chan struct{}, error) {
+	changes := make(chan struct{}, 1)
+	go func() {
+		defer close(changes)
+		for sleep(ctx, f.cfg.Interval) == nil {
+			if f.look(ctx) {
+				poke(changes)
+			}
+		}
+	}()
+	return changes, nil
+}
+
+// look takes the lag in, at most once an interval, and reports whether the weights have changed.
+func (f *lagFollower) look(ctx context.Context) bool {
+	f.mu.Lock()
+	now := time.Now()
+	if now.Sub(f.looked) < f.cfg.Interval/2 {
+		f.mu.Unlock()
+		return false
+	}
+	f.mu.Unlock()
+	lags, err := f.lags(ctx)
+	if err != nil {
+		return false // the placement stays as it is
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.observe(lags, now)
+	next := f.weigh()
+	if f.imbalance(next) <= f.cfg.Threshold {
+		return false
+	}
+	if slices.EqualFunc(next, f.list, types.Partition.Equal) {
+		if f.nudge = !f.nudge; f.nudge { // a difference of one makes the leader think again about what it was not allowed to move
+			next[0].Weight++
+		}
+	}
+	changed := !slices.EqualFunc(next, f.list, types.Partition.Equal)
+	f.list = next
+	return changed
+}
+
+// observe averages. Held: mu.
+func (f *lagFollower) observe(lags map[string]uint64, now time.Time) {
+	part := 1.0
+	if !f.looked.IsZero() {
+		part = 1 - math.Exp2(-now.Sub(f.looked).Seconds()/f.cfg.HalfLife.Seconds())
+	}
+	f.looked = now
+	for _, p := range f.list {
+		id := p.ID()
+		f.average[id] += part * (float64(lags[id]) - f.average[id])
+	}
+}
+
+// weigh returns the list with weights by the averages. Weights are rounded to steps of about a tenth. Held: mu.
+func (f *lagFollower) weigh() []types.Partition {
+	mean := 0.0
+	for _, a := range f.average {
+		mean += a / float64(len(f.list))
+	}
+	mean = max(mean, float64(f.cfg.MinLag))
+	out := slices.Clone(f.list)
+	for i := range out {
+		w := types.DefaultWeight * (1 + min(f.average[out[i].ID()]/mean, maxLagWeight))
+		out[i].Weight = int64(math.Round(math.Pow(1.1, math.Round(math.Log(w)/math.Log(1.1)))))
+	}
+	return out
+}
+
+// imbalance returns by how much the most loaded worker exceeds the mean under the last placement. Held: mu.
+func (f *lagFollower) imbalance(list []types.Partition) float64 {
+	load := map[string]int64{}
+	total := int64(0)
+	for i := range list {
+		if w, ok := f.owners[list[i].ID()]; ok {
+			load[w] += list[i].Cost()
+			total += list[i].Cost()
+		}
+	}
+	for _, w := range f.owners {
+		load[w] += 0
+	}
+	most := int64(0)
+	for _, l := range load {
+		most = max(most, l)
+	}
+	if total == 0 {
+		return 0
+	}
+	return float64(most)*float64(len(load))/float64(total) - 1
+}
+
+// Assign implements types.AssignmentStrategy.
+func (f *lagFollower) Assign(_ context.Context, in types.AssignmentInput) ([]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.moves = slices.DeleteFunc(f.moves, func(t time.Time) bool { return now.Sub(t) >= time.Minute })
+	allowed := max(1, int(f.cfg.MovesPerMinute*float64(len(in.Partitions)))) - len(f.moves)
+	owners, moved := placeByWeight(in, f.cfg.Threshold, allowed)
+	for range moved {
+		f.moves = append(f.moves, now)
+	}
+	clear(f.owners)
+	for i, w := range owners {
+		f.owners[in.Partitions[i].ID()] = in.Workers[w].ID
+	}
+	return owners, nil
+}
+
+// placement is a placement in the making.
+type placement struct {
+	in     types.AssignmentInput
+	owners []int
+	load   []int64
+	total  int64
+}
+
+// placeByWeight keeps the previous owners, gives away what has none, fills up workers that had nothing, and then moves at most allowed
+// partitions from workers whose load exceeds the mean by more than the threshold. It returns how many of these it moved.
+func placeByWeight(in types.AssignmentInput, threshold float64, allowed int) (owners []int, moved int) {
+	p := placement{in: in, owners: slices.Clone(in.Previous), load: make([]int64, len(in.Workers))}
+	fresh := make([]bool, len(in.Workers))
+	for w := range fresh {
+		fresh[w] = true
+	}
+	var homeless []int
+	for i, w := range p.owners {
+		p.total += in.Partitions[i].Cost()
+		if w == types.NoOwner {
+			homeless = append(homeless, i)
+			continue
+		}
+		p.load[w] += in.Partitions[i].Cost()
+		fresh[w] = false
+	}
+	slices.SortStableFunc(homeless, func(i, j int) int { return cmp.Compare(in.Partitions[j].Cost(), in.Partitions[i].Cost()) })
+	for _, i := range homeless {
+		p.give(i, p.extreme(false))
+	}
+	for w := range fresh {
+		for fresh[w] && float64(p.load[w]) < p.mean()*0.95 && p.moveOne(p.extreme(true), w) {
+		}
+	}
+	for moved < allowed && float64(p.load[p.extreme(true)]) > p.mean()*(1+threshold) {
+		if !p.moveOne(p.extreme(true), p.extreme(false)) {
+			break
+		}
+		moved++
+	}
+	return p.owners, moved
+}
+
+func (p *placement) mean() float64 { return float64(p.total) / float64(len(p.load)) }
+
+func (p *placement) give(i, w int) {
+	p.owners[i] = w
+	p.load[w] += p.in.Partitions[i].Cost()
+}
+
+// extreme returns the most or least loaded worker, the first of equals.
+func (p *placement) extreme(most bool) int {
+	best := 0
+	for w, l := range p.load {
+		if most && l > p.load[best] || !most && l < p.load[best] {
+			best = w
+		}
+	}
+	return best
+}
+
+// moveOne moves the partition that brings the two workers' loads closest together; none where that is no improvement.
+func (p *placement) moveOne(from, to int) bool {
+	gap := p.load[from] - p.load[to]
+	best, bestGap := -1, gap
+	for i, w := range p.owners {
+		if w != from {
+			continue
+		}
+		c := p.in.Partitions[i].Cost()
+		if after := max(gap-2*c, 2*c-gap); c > 0 && after < bestGap {
+			best, bestGap = i, after
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	p.load[from] -= p.in.Partitions[best].Cost()
+	p.give(best, to)
+	return true
+}
+
+// noteLag makes the owner note a lag that has changed much since it was noted. It is called about once a second. Held: mu.
+func (x *run) noteLag(now time.Time) {
+	if x.r.cfg.lagAware == nil || now.Sub(x.saved.At) < lagNote {
+		return
+	}
+	have, noted := float64(x.lag()), float64(x.saved.Lag)
+	if math.Abs(have-noted) > max(noted/4, 100) {
+		x.force = true
+		poke(x.wakeSave)
+	}
+}
+
+// lagNote is how often a lag is noted at most beyond what commits do anyway.
+const lagNote = 5 * time.Second
+
+// probeLag asks the server for the lag where the partition's feed does not know it: because it brings others too, or because nothing is
+// asked for, while the partition is paused, stopped or stuck. It belongs to the reading goroutine.
+func (x *run) probeLag(ctx context.Context, at time.Time, needed bool) {
+	if needed && at.Sub(x.probed) < 2*lagNote {
+		return
+	}
+	n := uint64(0)
+	if needed {
+		x.probed = at
+		x.mu.Lock()
+		from := x.acked + 1
+		x.mu.Unlock()
+		var err error
+		if n, err = x.r.pendingFrom(ctx, x, from); err != nil {
+			return
+		}
+	}
+	x.mu.Lock()
+	x.lagSeen = n
+	x.mu.Unlock()
+}

@@ -1,0 +1,152 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// MaxPerStream is how many partitions a stream should hold at most. Reading gets slower with the number of interleaved subjects of a
+// stream: a stream for each partition is read two to three times as fast as 64 partitions in one, and 1,000 in one stream are
+// several times slower still.
+const MaxPerStream = 64
+
+// Layout says where the messages of a fixed number of partitions are stored, and under which subject a key is published. Make one with
+// [Mapped], [SubjectPerPartition], [StreamPerPartition] or [SpreadOver]; producers and consumers must use equal ones.
+//
+// Partitions can be added: use a layout with a larger number on both sides. Most keys belong to another partition then, so a key's messages
+// of before and after are in order only if the consumers have read everything before the first producer changes. Partitions that
+// exist keep their streams, subjects and offsets, under SpreadOver as long as perStream stays the same. A Mapped stream is to be updated by CreateStreams.
+type Layout struct {
+	partitions int
+	perStream  int // partitions in one stream; 0: all
+	stream     string
+	prefix     string
+	mapped     bool
+}
+
+// Mapped is one stream, and the server finds the partition: a producer publishes to <prefix>.<key>, with any client and without
+// knowing the number of partitions, and the stream stores it as <prefix>.<partition>.<key>. The key must be one subject token.
+func Mapped(stream, prefix string, partitions int) Layout {
+	return Layout{partitions: partitions, stream: stream, prefix: prefix, mapped: true}
+}
+
+// SubjectPerPartition is one stream that stores partition p under <prefix>.<p>; the producer finds the partition.
+func SubjectPerPartition(stream, prefix string, partitions int) Layout {
+	return Layout{partitions: partitions, stream: stream, prefix: prefix}
+}
+
+// StreamPerPartition is a stream <stream>-<p> for each partition p, which stores <prefix>.<p>. It is the fastest to read; a server takes
+// some thousand streams.
+func StreamPerPartition(stream, prefix string, partitions int) Layout {
+	return Layout{partitions: partitions, perStream: 1, stream: stream, prefix: prefix}
+}
+
+// SpreadOver is streams <stream>-<i> that hold perStream partitions each (0: [MaxPerStream]), the subjects being <prefix>.<p>. It is the layout for
+// many partitions.
+func SpreadOver(stream, prefix string, partitions, perStream int) Layout {
+	if perStream == 0 {
+		perStream = MaxPerStream
+	}
+	return Layout{partitions: partitions, perStream: perStream, stream: stream, prefix: prefix}
+}
+
+// Partitions returns the number of partitions.
+func (l Layout) Partitions() int { return l.partitions }
+
+// Resolve says where a partition is stored; it is a [Resolver].
+func (l Layout) Resolve(partition int) (stream, subject string) {
+	subject = l.prefix + "." + strconv.Itoa(partition)
+	if l.mapped {
+		subject += ".*"
+	}
+	return l.streamOf(partition), subject
+}
+
+func (l Layout) streamOf(partition int) string {
+	if l.perStream == 0 {
+		return l.stream
+	}
+	return l.stream + "-" + strconv.Itoa(partition/l.perStream)
+}
+
+// Partition returns the partition of a key: the 32-bit FNV-1a hash of its bytes modulo the number of partitions. It is what
+// {{partition(n,…)}} computes in the server's subject mappings.
+func (l Layout) Partition(key string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % uint32(max(l.partitions, 1)))
+}
+
+// Subject returns the subject to publish a key's messages to. The error wraps [ErrInvalidKey].
+func (l Layout) Subject(key string) (string, error) {
+	if !l.mapped {
+		return l.prefix + "." + strconv.Itoa(l.Partition(key)), nil
+	}
+	if key == "" || strings.ContainsAny(key, ".*> \t\r\n\f\x00") {
+		return "", fmt.Errorf("%w: %q must be one token, without dots, wildcards and white space; or use another layout than Mapped", ErrInvalidKey, key)
+	}
+	return l.prefix + "." + key, nil
+}
+
+// Streams returns the configurations of all streams, made from template, which holds what they have in common: storage,
+// replicas, retention and limits.
+func (l Layout) Streams(template jetstream.StreamConfig) []jetstream.StreamConfig {
+	if l.perStream == 0 {
+		c := template
+		c.Name, c.Subjects = l.stream, []string{l.prefix + ".*"}
+		if l.mapped {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{
+				Source:      l.prefix + ".*",
+				Destination: fmt.Sprintf("%s.{{partition(%d,1)}}.{{wildcard(1)}}", l.prefix, l.partitions),
+			}
+		}
+		return []jetstream.StreamConfig{c}
+	}
+	var all []jetstream.StreamConfig
+	for first := 0; first < l.partitions; first += l.perStream {
+		c := template
+		c.Name, c.Subjects = l.streamOf(first), nil
+		for p := first; p < min(first+l.perStream, l.partitions); p++ {
+			c.Subjects = append(c.Subjects, l.prefix+"."+strconv.Itoa(p))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// CreateStreams creates the streams that are missing and gives those that exist the subjects and settings of the template. It is for
+// the producer's side, or for whoever deploys; a Reader creates no streams.
+func (l Layout) CreateStreams(ctx context.Context, js jetstream.JetStream, template jetstream.StreamConfig) error {
+	if err := l.validate(); err != nil {
+		return err
+	}
+	for _, c := range l.Streams(template) {
+		if _, err := js.CreateOrUpdateStream(ctx, c); err != nil {
+			return fmt.Errorf("consumer: stream %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (l Layout) validate() error {
+	var errs []error
+	if l.partitions < 1 {
+		errs = append(errs, fmt.Errorf("%w: the layout has %d partitions: use at least 1", ErrInvalidConfig, l.partitions))
+	}
+	if l.perStream < 0 {
+		errs = append(errs, fmt.Errorf("%w: SpreadOver puts %d partitions into a stream: use 0 for %d", ErrInvalidConfig, l.perStream, MaxPerStream))
+	}
+	if l.stream == "" || strings.ContainsAny(l.stream, ".*> \t\r\n/\\") {
+		errs = append(errs, fmt.Errorf("%w: %q cannot name a stream", ErrInvalidConfig, l.stream))
+	}
+	if l.prefix == "" || strings.ContainsAny(l.prefix, "*> \t\r\n") || strings.HasPrefix(l.prefix, ".") || strings.HasSuffix(l.prefix, ".") {
+		errs = append(errs, fmt.Errorf("%w: %q cannot begin a subject; use e.g. \"orders\"", ErrInvalidConfig, l.prefix))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,276 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/strategy"
+	"github.com/partigo/parti/types"
+)
+
+// Option changes a setting of a Reader. The last one wins.
+type Option func(*config)
+
+// DefaultOffsetsBucket is the KV bucket in which all groups of an account keep their offsets.
+const DefaultOffsetsBucket = "parti-offsets"
+
+type config struct {
+	resolver Resolver
+	strategy types.AssignmentStrategy
+	lagAware *LagAware
+	manager  []parti.Option
+
+	offsets         string
+	offsetsReplicas int
+	offsetsStorage  jetstream.StorageType
+
+	start          Position
+	bufferMsgs     int
+	bufferBytes    int
+	totalMsgs      int
+	totalBytes     int
+	fetchWait      time.Duration
+	fetchBatch     time.Duration
+	commitEvery    time.Duration
+	commitMsgs     int
+	concurrency    int
+	retry          Retry
+	poison         PoisonAction
+	deadLetter     string
+	expired        ExpiredPolicy
+	recreated      RecreatedPolicy
+	sharedAbove    int
+	requestTimeout time.Duration
+	inactive       time.Duration
+	hooks          Hooks
+	metrics        Metrics
+	log            *slog.Logger
+}
+
+func defaultConfig() config {
+	return config{
+		strategy: strategy.Sticky(),
+		offsets:  DefaultOffsetsBucket, offsetsReplicas: 1, offsetsStorage: jetstream.FileStorage,
+		// Reading flat out needs about two pulls of 250 under way to keep the server busy; 1,000 idle partitions share the total.
+		bufferMsgs: 500, bufferBytes: 8 << 20, totalMsgs: 50_000, totalBytes: 128 << 20,
+		fetchWait: 5 * time.Second, fetchBatch: 10 * time.Millisecond,
+		commitEvery: 100 * time.Millisecond, commitMsgs: 100,
+		retry:  Retry{Attempts: 5, First: 100 * time.Millisecond, Limit: 10 * time.Second},
+		poison: PoisonStop, sharedAbove: 64,
+		requestTimeout: 2 * time.Second, inactive: time.Minute,
+		metrics: NopMetrics{}, log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Resolver says in which stream and under which subject (or subject filter, with wildcards) a partition's messages are stored. It must
+// give the same answer in every process of the group and for ever, or the partitions' offsets lose their meaning. Subjects of different partitions of one
+// stream must not overlap.
+type Resolver func(partition int) (stream, subject string)
+
+// WithResolver sets where partitions are stored. It or [WithLayout] is required.
+func WithResolver(r Resolver) Option { return func(c *config) { c.resolver = r } }
+
+// WithLayout sets where partitions are stored by one of the ready-made layouts.
+func WithLayout(l Layout) Option { return func(c *config) { c.resolver = l.Resolve } }
+
+// WithStrategy sets who gets what. Default strategy.Sticky().
+func WithStrategy(s types.AssignmentStrategy) Option { return func(c *config) { c.strategy = s } }
+
+// WithLagAware makes the placement follow the lag of the partitions, see [LagAware]. Every reader of the group must use it.
+func WithLagAware(l LagAware) Option { return func(c *config) { c.lagAware = &l } }
+
+// WithManagerOptions passes options to the parti.Manager that the Reader runs on: worker ID, heartbeat, windows, hooks of the group,
+// metrics, storage of its buckets. Namespace and handler are the Reader's own.
+func WithManagerOptions(opts ...parti.Option) Option {
+	return func(c *config) { c.manager = append(c.manager, opts...) }
+}
+
+// WithOffsets sets the bucket for offsets and how it is made where it is missing. Default [DefaultOffsetsBucket], 1 replica,
+// file storage; use 3 replicas in a cluster.
+func WithOffsets(bucket string, replicas int, storage jetstream.StorageType) Option {
+	return func(c *config) { c.offsets, c.offsetsReplicas, c.offsetsStorage = bucket, replicas, storage }
+}
+
+// WithStart sets where a partition begins that has no offset yet. Default [Earliest].
+func WithStart(p Position) Option { return func(c *config) { c.start = p } }
+
+// WithBuffer bounds what is held in memory for one partition and has not been handed out. At least one message is always
+// read, whatever its size. Default 500 messages, 8 MiB.
+func WithBuffer(messages, bytes int) Option {
+	return func(c *config) { c.bufferMsgs, c.bufferBytes = messages, bytes }
+}
+
+// WithTotalBuffer bounds what is held in memory for all partitions of the Reader, in equal shares. Default 50,000 messages, 128 MiB.
+func WithTotalBuffer(messages, bytes int) Option {
+	return func(c *config) { c.totalMsgs, c.totalBytes = messages, bytes }
+}
+
+// WithFetchWait sets how long Fetch waits for a first message, and how long it then waits for more until it has as many as were
+// asked for. Default 5 s and 10 ms.
+func WithFetchWait(first, more time.Duration) Option {
+	return func(c *config) { c.fetchWait, c.fetchBatch = first, more }
+}
+
+// WithCommit bounds how long an acknowledgement of Process, All or AckLater stays uncommitted, in time and in messages of its
+// partition. Default 100 ms and 100.
+func WithCommit(delay time.Duration, messages int) Option {
+	return func(c *config) { c.commitEvery, c.commitMsgs = delay, messages }
+}
+
+// WithConcurrency bounds how many handlers Process runs at a time. Default 0: one for each owned partition, so that a handler that
+// hangs holds back nothing but its partition.
+func WithConcurrency(n int) Option { return func(c *config) { c.concurrency = n } }
+
+// Retry says how Process repeats a message whose handler failed, in place: nothing of the partition overtakes it.
+type Retry struct {
+	// Attempts is how often a message is tried before the poison policy applies. 0: for ever.
+	Attempts int
+	// First and Limit are the wait after the first attempt and the longest one; it doubles in between.
+	First, Limit time.Duration
+}
+
+// WithRetry sets how Process repeats. Default 5 attempts, 100 ms to 10 s.
+func WithRetry(r Retry) Option { return func(c *config) { c.retry = r } }
+
+// PoisonAction is what Process does with a message that could not be processed.
+type PoisonAction uint8
+
+const (
+	// PoisonStop, the default, stops the partition: nothing more of it is handed out, here or, after a move, before the same message has
+	// been tried again. Other partitions go on.
+	PoisonStop PoisonAction = iota
+	// PoisonSkip acknowledges the message and goes on.
+	PoisonSkip
+	// PoisonDeadLetter publishes the message to the dead-letter subject, and goes on when a stream has stored it there.
+	PoisonDeadLetter
+)
+
+var poisonNames = [...]string{"stop", "skip", "dead-letter"}
+
+// String returns the action's name in lower case.
+func (a PoisonAction) String() string {
+	if int(a) >= len(poisonNames) {
+		return "unknown"
+	}
+	return poisonNames[a]
+}
+
+// WithPoison sets what happens to a message that could not be processed: [PoisonStop] or [PoisonSkip].
+func WithPoison(a PoisonAction) Option { return func(c *config) { c.poison = a } }
+
+// WithDeadLetter publishes messages that could not be processed to a subject, which some stream must store. The message keeps its data and
+// headers, and gets the Header… headers of this package. It is published at least once; the server drops duplicates within the
+// duplicate window of the stream, by the message ID.
+func WithDeadLetter(subject string) Option {
+	return func(c *config) { c.poison, c.deadLetter = PoisonDeadLetter, subject }
+}
+
+// ExpiredPolicy is what happens when messages were removed from a stream before they were read: by age, by a limit, or by a purge.
+type ExpiredPolicy uint8
+
+const (
+	// ExpiredSkip, the default, reports the range and goes on with the first message that is there.
+	ExpiredSkip ExpiredPolicy = iota
+	// ExpiredFail stops the partition with an [*ExpiredError]. Seek, or Resume, which accepts the loss, starts it again. Where the
+	// loss happens between two looks at the stream, which are a second apart, messages after the gap may have been handed out before.
+	ExpiredFail
+)
+
+// WithExpired sets what happens when messages were removed before they were read.
+func WithExpired(p ExpiredPolicy) Option { return func(c *config) { c.expired = p } }
+
+// RecreatedPolicy is what happens when a partition's stream is not the one that its offset belongs to.
+type RecreatedPolicy uint8
+
+const (
+	// RecreatedFail, the default, stops the partition with a [*StreamChangedError]. Resume goes on at the beginning of the stream that is
+	// there, Seek wherever it is told.
+	RecreatedFail RecreatedPolicy = iota
+	// RecreatedEarliest goes on with the first message of the stream that is there.
+	RecreatedEarliest
+	// RecreatedLatest goes on with what is stored next.
+	RecreatedLatest
+)
+
+// WithRecreated sets what happens when a stream was recreated, or has lost its end.
+func WithRecreated(p RecreatedPolicy) Option { return func(c *config) { c.recreated = p } }
+
+// WithSharedAbove sets how many partitions of the group a stream may hold before its partitions are read by one server-side consumer
+// for each Reader rather than one for each partition. Default 64, which is where that begins to be faster.
+func WithSharedAbove(n int) Option { return func(c *config) { c.sharedAbove = n } }
+
+// WithHooks sets the hooks, all at once.
+func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
+
+// WithMetrics sets who receives measurements.
+func WithMetrics(m Metrics) Option { return func(c *config) { c.metrics = m } }
+
+// WithLogger sets where the Reader and its Manager log. Default: nowhere.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
+
+// validate reports everything that is wrong, joined.
+func (c *config) validate(partitions int) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
+	}
+	for _, s := range []struct {
+		name string
+		bad  bool
+		hint string
+	}{
+		{"partitions", partitions < 1, "use at least 1"},
+		{"WithBuffer", c.bufferMsgs < 1 || c.bufferBytes < 1, "use positive limits, e.g. 500, 8<<20"},
+		{"WithTotalBuffer", c.totalMsgs < 1 || c.totalBytes < 1, "use positive limits, e.g. 50_000, 128<<20"},
+		{"WithFetchWait", c.fetchWait < 0 || c.fetchBatch < 0, "use durations from 0"},
+		{"WithCommit", c.commitEvery <= 0 || c.commitMsgs < 1, "use e.g. 100*time.Millisecond, 100"},
+		{"WithConcurrency", c.concurrency < 0, "use 0 for one handler a partition"},
+		{"WithRetry", c.retry.Attempts < 0 || c.retry.First <= 0 || c.retry.Limit < c.retry.First, "use e.g. Retry{5, 100*time.Millisecond, 10*time.Second}"},
+		{"WithPoison", c.poison > PoisonDeadLetter, "use PoisonStop or PoisonSkip"},
+		{"WithDeadLetter", c.poison == PoisonDeadLetter && c.deadLetter == "", "name the subject, with WithDeadLetter(\"orders.dead\")"},
+		{"WithOffsets", c.offsets == "" || c.offsetsReplicas < 1, "use e.g. DefaultOffsetsBucket, 3, jetstream.FileStorage"},
+		{"WithSharedAbove", c.sharedAbove < 0, "use 0 to share always"},
+		{"WithMetrics", c.metrics == nil, "leave it out instead"},
+		{"WithLogger", c.log == nil, "leave it out instead"},
+		{"WithStrategy", c.strategy == nil, "use strategy.Sticky()"},
+	} {
+		if s.bad {
+			bad("%s: %s", s.name, s.hint)
+		}
+	}
+	if c.resolver == nil {
+		bad("it is not said where the partitions are stored: use WithLayout or WithResolver")
+	} else if partitions > 0 {
+		errs = append(errs, c.checkResolver(partitions)...)
+	}
+	if c.lagAware != nil {
+		errs = append(errs, c.lagAware.validate())
+	}
+	return errors.Join(errs...)
+}
+
+// checkResolver asks where every partition is, and refuses what cannot be read.
+func (c *config) checkResolver(partitions int) (errs []error) {
+	seen := map[[2]string]int{}
+	for p := range partitions {
+		stream, subject := c.resolver(p)
+		where := [2]string{stream, subject}
+		first, dup := seen[where]
+		switch {
+		case stream == "" || subject == "":
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d stream %q and subject %q: neither may be empty", ErrInvalidConfig, p, stream, subject))
+		case dup:
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the same subject %q of stream %q", ErrInvalidConfig, first, p, subject, stream))
+		}
+		seen[where] = p
+		if len(errs) == 3 {
+			break
+		}
+	}
+	return slices.Clip(errs)
+}

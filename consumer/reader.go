@@ -1,0 +1,341 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/backoff"
+	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/source"
+	"github.com/partigo/parti/types"
+)
+
+// maxCreations is how many server-side consumers one Reader makes at the same time.
+const maxCreations = 16
+
+// Reader reads the partitions that its group gives it. It lives once: made, used, closed. All methods are safe for concurrent use.
+type Reader struct {
+	cfg     config
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	api     string
+	group   string
+	parts   int
+	crowd   map[string]int // partitions of the group by stream
+	manager *parti.Manager
+
+	offsets   atomic.Pointer[kv.Store]
+	owned     atomic.Int64
+	creations chan struct{}
+
+	ctx      context.Context // ends when the Reader is closed; for what runs in the background
+	cancel   context.CancelFunc
+	jobs     sync.WaitGroup
+	begin    sync.Once
+	started  chan struct{} // closed when the start has succeeded or failed
+	startErr error
+	closing  chan struct{} // closed when Close was called
+	close    sync.Once
+	closed   chan struct{}
+	closeErr error
+
+	connMu  sync.Mutex
+	conn    context.Context // ends when the connection is made anew
+	endConn context.CancelFunc
+
+	turn chan struct{} // held by the one Fetch that collects, or by Process or All
+	busy atomic.Bool   // Process or All runs
+	last []Message     // handed out by Fetch and not all acknowledged; belongs to the holder of turn
+	wake chan struct{} // something can be handed out
+
+	mu      sync.Mutex // never held over a call to the server or to user code
+	runs    map[int]*run
+	ready   []*run // with something to hand out, in the order of their turn
+	paused  map[int]bool
+	stops   []error // of partitions that were stopped; each is told once
+	watches map[string]*watch
+	shares  map[string]*shared
+}
+
+// NewReader returns a Reader for the partitions 0 to partitions-1 of the group. The group's name is the namespace of its
+// parti.Manager; all readers of a group must agree on the number of partitions and on where they are stored. NewReader checks all that can be
+// checked without the server and reports every fault at once.
+//
+// The Reader takes part in the group from [Reader.Start] on, or from the first call of Fetch, Process or All.
+func NewReader(js jetstream.JetStream, group string, partitions int, opts ...Option) (*Reader, error) {
+	cfg := defaultConfig()
+	var errs []error
+	for _, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("%w: an option is nil", ErrInvalidConfig))
+			continue
+		}
+		o(&cfg)
+	}
+	errs = append(errs, cfg.validate(partitions))
+	if js == nil {
+		errs = append(errs, fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	r := &Reader{
+		cfg: cfg, js: js, nc: js.Conn(), api: apiPrefix(js), group: group, parts: partitions, crowd: map[string]int{},
+		creations: make(chan struct{}, maxCreations), started: make(chan struct{}), closing: make(chan struct{}), closed: make(chan struct{}),
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		runs: map[int]*run{}, paused: map[int]bool{}, watches: map[string]*watch{}, shares: map[string]*shared{},
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.renewConnection()
+	list := make([]types.Partition, partitions)
+	for p := range list {
+		list[p] = types.NewPartition(strconv.Itoa(p))
+		stream, _ := cfg.resolver(p)
+		r.crowd[stream]++
+	}
+	var from types.PartitionSource = source.Static(list...)
+	place := cfg.strategy
+	if cfg.lagAware != nil {
+		follower := newLagFollower(*cfg.lagAware, list, r.storedLags)
+		from, place = follower, follower
+	}
+	managed := append([]parti.Option{parti.WithLogger(cfg.log)}, cfg.manager...)
+	managed = append(managed, parti.WithNamespace(group), parti.WithHandler(r.handle))
+	m, err := parti.NewManager(js, from, place, managed...)
+	if err != nil {
+		return nil, err
+	}
+	r.manager = m
+	return r, nil
+}
+
+// Manager returns the Reader's Manager, for its state, status, assignment and hooks. Do not start or stop it.
+func (r *Reader) Manager() *parti.Manager { return r.manager }
+
+// Start makes the Reader take part in its group and returns when it has a worker ID. It may be called more than once. Its context bounds the
+// waiting only: when it ends first, the start goes on, and a later call waits for it again. An error of the start itself is final,
+// and is what all other methods return then; see parti.Manager.Start for its kinds.
+func (r *Reader) Start(ctx context.Context) error {
+	if r.isClosing() {
+		return ErrReaderClosed
+	}
+	r.begin.Do(func() { r.jobs.Go(r.start) })
+	select {
+	case <-r.started:
+		return r.startErr
+	case <-r.closing:
+		return ErrReaderClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// start finds the offsets and starts the Manager. What it has started is ended by Close.
+func (r *Reader) start() {
+	defer close(r.started)
+	store, err := r.findOffsets()
+	if err != nil {
+		r.startErr = fmt.Errorf("%w: %w", ErrReaderClosed, err)
+		return
+	}
+	r.offsets.Store(store)
+	status := r.nc.StatusChanged(nats.CONNECTED)
+	r.jobs.Go(func() {
+		defer r.nc.RemoveStatusListener(status)
+		r.followConnection(status)
+	})
+	if err := r.manager.Start(r.ctx); err != nil {
+		r.startErr = fmt.Errorf("%w: %w", ErrReaderClosed, err)
+	}
+}
+
+// findOffsets repeats what time may cure, for as long as a Manager's start does.
+func (r *Reader) findOffsets() (*kv.Store, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, parti.DefaultConfig().StartTimeout)
+	defer cancel()
+	retry := backoff.New(50*time.Millisecond, time.Second)
+	for {
+		call, done := context.WithTimeout(ctx, 5*time.Second)
+		store, err := ensureOffsets(call, r.js, &r.cfg)
+		done()
+		if err == nil || errors.Is(err, types.ErrForeignBucket) || errors.Is(err, types.ErrPermission) {
+			return store, err
+		}
+		r.cfg.log.Warn("waiting for the offsets", "error", err)
+		if sleep(ctx, retry.Next()) != nil {
+			return nil, err
+		}
+	}
+}
+
+// Close gives everything back: handlers of Process that run finish their message, what is acknowledged is committed, the partitions are
+// released, so that others take over within milliseconds, and everything that the Reader started has ended when Close returns. It may
+// be called at any time and more than once; further calls wait for the first.
+//
+// When ctx ends first, Close stops waiting for handlers, as parti.Manager.Stop does.
+func (r *Reader) Close(ctx context.Context) error {
+	r.close.Do(func() {
+		close(r.closing)
+		go func() {
+			defer close(r.closed)
+			r.begin.Do(func() { r.startErr = ErrReaderClosed; close(r.started) })
+			r.closeErr = r.manager.Stop(ctx)
+			r.cancel()
+			r.jobs.Wait()
+		}()
+	})
+	select {
+	case <-r.closed:
+		return r.closeErr
+	case <-ctx.Done():
+		select { // Stop has ended with ctx, and says more
+		case <-r.closed:
+			return r.closeErr
+		case <-time.After(r.cfg.requestTimeout):
+			return ctx.Err()
+		}
+	}
+}
+
+// usable waits for the start and reports why nothing can be done.
+func (r *Reader) usable(ctx context.Context) error {
+	if err := r.Start(ctx); err != nil {
+		return err
+	}
+	if r.isClosing() {
+		return ErrReaderClosed
+	}
+	return nil
+}
+
+func (r *Reader) isClosing() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// partitionOf returns the number of a partition of the Manager.
+func (r *Reader) partitionOf(p types.Partition) (int, bool) {
+	n, err := strconv.Atoi(p.ID())
+	return n, err == nil && n >= 0 && n < r.parts
+}
+
+func (r *Reader) isShared(stream string) bool { return r.crowd[stream] > r.cfg.sharedAbove }
+
+// share is what one partition may hold.
+func (r *Reader) share() room {
+	n := max(int(r.owned.Load()), 1)
+	return room{capacity: max(1, min(r.cfg.bufferMsgs, r.cfg.totalMsgs/n)), bytes: max(1, min(r.cfg.bufferBytes, r.cfg.totalBytes/n))}
+}
+
+func (r *Reader) add(x *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs[x.part] = x
+	r.owned.Store(int64(len(r.runs)))
+	x.paused = r.paused[x.part] // nobody else knows x yet
+}
+
+func (r *Reader) remove(x *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.runs[x.part] == x {
+		delete(r.runs, x.part)
+	}
+	r.owned.Store(int64(len(r.runs)))
+}
+
+// find returns the present run of a partition.
+func (r *Reader) find(partition int) (*run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := r.runs[partition]; x != nil {
+		return x, nil
+	}
+	return nil, fmt.Errorf("%w: partition %d", ErrNotAssigned, partition)
+}
+
+// owning returns the present runs.
+func (r *Reader) owning() []*run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*run, 0, len(r.runs))
+	for _, x := range r.runs {
+		out = append(out, x)
+	}
+	return out
+}
+
+// enqueue gives the partition a turn.
+func (r *Reader) enqueue(x *run) {
+	if !x.queued.CompareAndSwap(false, true) {
+		return
+	}
+	r.mu.Lock()
+	r.ready = append(r.ready, x)
+	r.mu.Unlock()
+	poke(r.wake)
+}
+
+// next takes the partition whose turn it is, and says how many others wait; nil: none.
+func (r *Reader) next() (x *run, others int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ready) == 0 {
+		r.ready = nil
+		return nil, 0
+	}
+	x = r.ready[0]
+	r.ready = r.ready[1:]
+	x.queued.Store(false)
+	return x, len(r.ready)
+}
+
+// report tells of an error that nobody waits for.
+func (r *Reader) report(partition int, err error) {
+	r.cfg.log.Warn("retrying", "partition", partition, "error", err)
+	if hook := r.cfg.hooks.OnError; hook != nil {
+		guard(r.cfg.log, "OnError", func() { hook(partition, err) })
+	}
+}
+
+// afterLease calls f when the worker's lease has run out, unless stopped before.
+func (r *Reader) afterLease(f func()) (stop func()) {
+	var timer *time.Timer
+	var mu sync.Mutex
+	stopped := false
+	var arm func()
+	arm = func() {
+		left := r.manager.Status().LeaseLeft
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case stopped:
+		case left <= 0:
+			stopped = true
+			go f()
+		default:
+			timer = time.AfterFunc(left, arm)
+		}
+	}
+	arm()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
