@@ -155,10 +155,7 @@ func (s *shared) settle(ctx context.Context) bool {
 		changed := s.changed
 		s.mu.Unlock()
 		if changed {
-			if sleep(ctx, regroupDelay) != nil {
-				return false
-			}
-			return true
+			return sleep(ctx, regroupDelay) == nil
 		}
 		select {
 		case <-s.wake:
