@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,9 @@ func raceCommits(t *testing.T, c *natstest.Cluster) {
 			takeover: map[string]uint64{},
 		}
 		runs[i] = r
+		c.WaitInterest(kv.LiveSubject(g.namespace, Key))
+	}
+	for _, r := range runs {
 		wg.Go(func() {
 			for n := range races {
 				r.race(t, fmt.Sprintf("n%d", n))

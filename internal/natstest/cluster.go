@@ -267,3 +267,17 @@ func proxy(tb testing.TB, g *Gate) (addr string) {
 	tb.Cleanup(func() { l.Close(); wg.Wait() })
 	return l.Addr().String()
 }
+
+// WaitInterest waits until every running server knows that somebody subscribes to the subject. A subscription is known at once only to
+// the server that it was made on; what another one publishes before it has heard of it is not delivered.
+func (c *Cluster) WaitInterest(subject string) {
+	c.tb.Helper()
+	c.WaitFor(10*time.Second, "interest in "+subject+" is known to all servers", func() bool {
+		for _, s := range c.servers {
+			if ns := s.Raw(); ns != nil && ns.GlobalAccount().Interest(subject) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}

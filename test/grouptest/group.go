@@ -45,6 +45,7 @@ type Group struct {
 
 	connect func(name string) *natstest.Client
 	waitFor func(d time.Duration, what string, cond func() bool)
+	heard   func() // waits until the witnesses hear every server
 	opts    options
 
 	mu      sync.Mutex
@@ -154,6 +155,7 @@ func OnCluster(t *testing.T, c *natstest.Cluster, servers int, scenario func(g *
 		return c.Connect(name, order...)
 	}
 	g.waitFor = c.WaitFor
+	g.heard = func() { c.WaitInterest("_PARTI." + Namespace + ".live.heartbeat.any") }
 	g.run(scenario)
 }
 
@@ -180,6 +182,9 @@ func (g *Group) run(scenario func(g *Group)) {
 		witness = append(witness, checker.AllowSpill())
 	}
 	g.Checker = checker.Attach(g.T, g.connect("witness").Conn(), Namespace, witness...)
+	if g.heard != nil {
+		g.heard()
+	}
 	g.Checker.ExpectSource(ids(g.opts.partitions), 0)
 	g.T.Cleanup(func() {
 		g.stopAll()
