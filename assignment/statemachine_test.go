@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -125,7 +125,7 @@ func set(ids ...string) map[string]bool {
 }
 
 func TestEmergencyDetector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natstest.Env) {
 		d := NewEmergencyDetector(5 * time.Second)
 		check := func(curr map[string]bool, prev ...string) ([]string, bool) {
 			return d.CheckEmergency(set(prev...), curr)

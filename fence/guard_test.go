@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/partigo/parti/fence"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -42,7 +42,7 @@ func TestGuardRefusesWhatIsNoEpoch(t *testing.T) {
 
 // A newer owner's write waits for the older one's that is under way; the older one's next is refused.
 func TestGuardDoIsOneStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natstest.Env) {
 		var g fence.Guard
 		var order []string
 		under := make(chan struct{})

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,7 +54,7 @@ func TestOracleUnknownEnd(t *testing.T) {
 }
 
 func TestOracleGaps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natstest.Env) {
 		o := NewOracle("p", "q")
 		time.Sleep(time.Second) // both idle
 		o.Start("p", "a", 1)
@@ -84,7 +84,7 @@ func TestOracleGaps(t *testing.T) {
 }
 
 func TestOracleWaitAllRunning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natstest.Env) {
 		o := NewOracle("p", "q")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
