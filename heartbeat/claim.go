@@ -206,8 +206,9 @@ func (p *Publisher) unclaimed(err error) error {
 	return err
 }
 
-// claimPooled claims the lowest ID of one listing that waits for a worker to come back, or else the lowest free one. When it loses a race it tries others at random, among twice as many
-// each time, so that many starters spread over the free IDs instead of queueing for the first.
+// claimPooled claims the lowest ID of one listing that waits for a worker to come back, or else the lowest free one. When it loses
+// a race it tries others at random, among twice as many each time, so that many starters spread over the free IDs instead of
+// queueing for the first.
 func (p *Publisher) claimPooled(r *rivalry) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
 	defer cancel()
@@ -221,11 +222,10 @@ func (p *Publisher) claimPooled(r *rivalry) error {
 	if err != nil {
 		return err
 	}
-	tried := map[int]bool{}
+	ids := p.look(entries)
 	var last error
 	for window := 1; window <= 1<<12; window *= 2 {
-		n := p.pick(entries, tried, window)
-		tried[n] = true
+		n := ids.pick(window)
 		id := p.pooled(n)
 		e, found := entries[KeyPrefix+id]
 		over, _ := p.claimable(e, found)
@@ -238,36 +238,51 @@ func (p *Publisher) claimPooled(r *rivalry) error {
 
 func (p *Publisher) pooled(n int) string { return p.cfg.Pool + "-" + strconv.Itoa(n) }
 
-// pick returns one of the first window free numbers that were not tried, at random. As long as there are IDs that wait for their
-// workers to come back, it is one of those: each is taken by one starter, so as many starters as IDs find one each.
-func (p *Publisher) pick(entries map[string]kv.Entry, tried map[int]bool, window int) int {
-	if waiting := p.restarting(entries, tried); len(waiting) > 0 {
-		return waiting[rand.IntN(min(window, len(waiting)))]
+// pool is what one listing says of the pool's numbers.
+type pool struct {
+	taken   map[int]bool // in use, or tried
+	waiting []int        // in order, those whose workers have said that they come back
+}
+
+// look sorts the pool's numbers by what the listing says of them.
+func (p *Publisher) look(entries map[string]kv.Entry) pool {
+	ids := pool{taken: map[int]bool{}}
+	for key, e := range entries {
+		n, err := strconv.Atoi(strings.TrimPrefix(key, KeyPrefix+p.cfg.Pool+"-"))
+		if err != nil || n < 0 || key != KeyPrefix+p.pooled(n) {
+			continue
+		}
+		over, free := p.claimable(e, true)
+		switch {
+		case !free, e.Op == kv.Delete:
+			ids.taken[n] = true
+		case over == types.ClaimedRestarting:
+			ids.waiting = append(ids.waiting, n)
+		}
+	}
+	slices.Sort(ids.waiting)
+	return ids
+}
+
+// pick returns one of the first window free numbers that it has not returned before, at random. As long as there are IDs that wait
+// for their workers to come back, it is one of those: each is taken by one starter, so as many starters as IDs find one each.
+func (ids *pool) pick(window int) int {
+	if len(ids.waiting) > 0 {
+		i := rand.IntN(min(window, len(ids.waiting)))
+		n := ids.waiting[i]
+		ids.waiting = slices.Delete(ids.waiting, i, i+1)
+		ids.taken[n] = true
+		return n
 	}
 	skip := rand.IntN(window)
 	for n := 0; ; n++ {
-		e, found := entries[KeyPrefix+p.pooled(n)]
-		if _, free := p.claimable(e, found); !free || e.Op == kv.Delete || tried[n] {
+		if ids.taken[n] {
 			continue
 		}
 		if skip == 0 {
+			ids.taken[n] = true
 			return n
 		}
 		skip--
 	}
-}
-
-// restarting returns the numbers, in order, of the pool's IDs whose workers have said that they come back.
-func (p *Publisher) restarting(entries map[string]kv.Entry, tried map[int]bool) (numbers []int) {
-	for key, e := range entries {
-		n, err := strconv.Atoi(strings.TrimPrefix(key, KeyPrefix+p.cfg.Pool+"-"))
-		if err != nil || n < 0 || key != KeyPrefix+p.pooled(n) || tried[n] || e.Absent() {
-			continue
-		}
-		if over, free := p.claimable(e, true); free && over == types.ClaimedRestarting {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	return numbers
 }

@@ -98,40 +98,75 @@ func CheckSubscribed(ctx context.Context, nc *nats.Conn, sub *nats.Subscription)
 func CheckAccess(ctx context.Context, js jetstream.JetStream, namespace string) error {
 	ctx, cancel := withDeadline(ctx, js)
 	defer cancel()
-	nc := js.Conn()
 	var missing []string
-	for _, subject := range []string{nc.NewRespInbox(), LiveSubject(namespace, "*.*")} {
-		sub, err := nc.ChanSubscribe(subject, make(chan *nats.Msg, 1)) // a synchronous one would make room for 64k messages
-		if err != nil {
-			return fmt.Errorf("%w: %w", types.ErrNoServer, err)
-		}
-		err = CheckSubscribed(ctx, nc, sub)
-		_ = sub.Unsubscribe()
-		if errors.Is(err, types.ErrNoServer) {
+	before := js.Conn().LastError()
+	check := access{js: js, namespace: namespace}
+	for _, step := range check.steps() {
+		if err := step.ask(); err != nil {
 			return err
 		}
-		if err != nil {
-			missing = append(missing, "subscribe to "+subject)
-		}
 	}
-	for _, bucket := range []string{ControlBucket(namespace), HeartbeatBucket(namespace)} {
-		for _, m := range probes(js, bucket) {
-			err := nc.PublishMsg(m)
-			if err == nil {
-				err = flush(ctx, nc)
-			}
-			if err != nil {
-				return fmt.Errorf("%w: publish to %q: %w", types.ErrNoServer, m.Subject, err)
-			}
-			if _, subject, ok := denied(nc, m.Subject); ok && subject == m.Subject {
-				missing = append(missing, "publish to "+m.Subject)
-			}
+	switch err := flush(ctx, js.Conn()); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", types.ErrNoServer, err)
+	case js.Conn().LastError() == before:
+		return nil // the usual case, in one round trip
+	}
+	// Something was refused, perhaps of somebody else's on this connection, which keeps only its last error: ask one by one.
+	for _, step := range check.steps() {
+		if err := step.ask(); err != nil {
+			return err
+		}
+		if err := flush(ctx, js.Conn()); err != nil {
+			return fmt.Errorf("%w: %w", types.ErrNoServer, err)
+		}
+		if kind, subject, ok := denied(js.Conn(), step.subject); ok && subject == step.subject {
+			missing = append(missing, kind+" "+subject)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: the user may not %s", types.ErrPermission, strings.Join(missing, ", nor "))
+}
+
+// access is what a worker of the namespace asks of the server.
+type access struct {
+	js        jetstream.JetStream
+	namespace string
+}
+
+// step is one permission: ask makes use of it, and the server objects if it is missing.
+type step struct {
+	subject string
+	ask     func() error
+}
+
+func (a access) steps() (steps []step) {
+	nc := a.js.Conn()
+	for _, subject := range []string{nc.NewRespInbox(), LiveSubject(a.namespace, "*.*")} {
+		steps = append(steps, step{subject, func() error {
+			sub, err := nc.ChanSubscribe(subject, make(chan *nats.Msg, 1)) // a synchronous one would make room for 64k messages
+			if err == nil {
+				err = sub.Unsubscribe()
+			}
+			if err != nil && !errors.Is(err, nats.ErrBadSubscription) { // which says that it was refused meanwhile
+				return fmt.Errorf("%w: subscribe to %q: %w", types.ErrNoServer, subject, err)
+			}
+			return nil
+		}})
+	}
+	for _, bucket := range []string{ControlBucket(a.namespace), HeartbeatBucket(a.namespace)} {
+		for _, m := range probes(a.js, bucket) {
+			steps = append(steps, step{m.Subject, func() error {
+				if err := nc.PublishMsg(m); err != nil {
+					return fmt.Errorf("%w: publish to %q: %w", types.ErrNoServer, m.Subject, err)
+				}
+				return nil
+			}})
+		}
+	}
+	return steps
 }
 
 // probes returns messages that nobody answers and that change nothing, on the subjects that a worker publishes to.

@@ -78,7 +78,7 @@ type listing struct {
 	entries     map[string]Entry
 
 	inbox    string // what pulls are answered on, plus the pull's number
-	sub      *nats.Subscription
+	messages chan *nats.Msg
 	consumer jetstream.Consumer
 	pulls    int
 
@@ -89,13 +89,11 @@ type listing struct {
 func (l *listing) run(ctx context.Context, filters []string) (end ending, err error) {
 	nc := l.store.js.Conn()
 	l.inbox = nc.NewInbox() + "."
-	if l.sub, err = nc.SubscribeSync(l.inbox + "*"); err != nil {
+	unsubscribe, err := l.subscribe()
+	if err != nil {
 		return more, err
 	}
-	defer func() { _ = l.sub.Unsubscribe() }()
-	if err := l.sub.SetPendingLimits(-1, -1); err != nil {
-		return more, err
-	}
+	defer unsubscribe()
 	create, cancel := context.WithTimeout(ctx, listStall)
 	defer cancel()
 	if l.consumer, err = l.store.stream.CreateConsumer(create, l.config(ctx, filters)); err != nil {
@@ -113,6 +111,29 @@ func (l *listing) run(ctx context.Context, filters []string) (end ending, err er
 		end, err = l.pull(ctx)
 	}
 	return end, err
+}
+
+// subscribe hands what comes to the inbox to l.messages, however many that are. A synchronous subscription would make room for
+// 64k messages at each listing.
+func (l *listing) subscribe() (unsubscribe func(), err error) {
+	l.messages = make(chan *nats.Msg)
+	done := make(chan struct{})
+	sub, err := l.store.js.Conn().Subscribe(l.inbox+"*", func(m *nats.Msg) {
+		select {
+		case l.messages <- m:
+		case <-done:
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, errors.Join(err, sub.Unsubscribe())
+	}
+	return func() {
+		close(done)
+		_ = sub.Unsubscribe()
+	}, nil
 }
 
 func (l *listing) config(ctx context.Context, filters []string) jetstream.ConsumerConfig {
@@ -217,13 +238,21 @@ var errStalled = errors.New("kv: listing stalled")
 // nextMsg waits for the next message. The server answers a pull within listIdle, so a longer silence means that the consumer is
 // gone, for example because the server has restarted: only another consumer helps.
 func (l *listing) nextMsg(ctx context.Context) (*nats.Msg, error) {
-	bounded, cancel := context.WithTimeout(ctx, listStall)
-	defer cancel()
-	m, err := l.sub.NextMsgWithContext(bounded)
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		return nil, errStalled
+	select {
+	case m := <-l.messages:
+		return m, nil
+	default:
 	}
-	return m, err
+	stall := time.NewTimer(listStall)
+	defer stall.Stop()
+	select {
+	case m := <-l.messages:
+		return m, nil
+	case <-stall.C:
+		return nil, errStalled
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func endOf(status, text string) (ending, error) {
