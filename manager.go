@@ -332,5 +332,26 @@ func (o observer) Fresh(ctx context.Context, workers []string) (map[string]kv.En
 	return byWorker, nil
 }
 
+// Last reads the workers' heartbeats one by one, at the same time.
+func (o observer) Last(ctx context.Context, workers []string) map[string]kv.Entry {
+	found := make([]*kv.Entry, len(workers))
+	var all sync.WaitGroup
+	for i, w := range workers {
+		all.Go(func() {
+			if e, err := o.m.parts.buckets.Heartbeat.Get(ctx, heartbeat.KeyPrefix+w); err == nil {
+				found[i] = &e
+			}
+		})
+	}
+	all.Wait()
+	entries := make(map[string]kv.Entry, len(workers))
+	for i, e := range found {
+		if e != nil {
+			entries[workers[i]] = *e
+		}
+	}
+	return entries
+}
+
 // Follow subscribes to the workers' live heartbeats.
 func (o observer) Follow(workers []string) error { return o.m.parts.feed.Follow(workers) }

@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +14,8 @@ type Observer interface {
 	// Fresh lists the last entries, markers included, of the workers' heartbeat keys, by worker ID. The listing is complete and
 	// reflects the store at a moment after the call began.
 	Fresh(ctx context.Context, workers []string) (map[string]kv.Entry, error)
+	// Last reads the last entries of the workers' heartbeat keys, by worker ID. They may be stale. What cannot be read is left out.
+	Last(ctx context.Context, workers []string) map[string]kv.Entry
 	// Follow makes the live heartbeats of exactly these workers arrive at Heard, from some moment before it returns.
 	Follow(workers []string) error
 }
@@ -25,9 +26,6 @@ type absence struct {
 	since    time.Time
 	revision uint64
 }
-
-// recheck is how often holders that have not released are looked at again without being heard: a live heartbeat can be missed.
-const recheck = 3 * time.Second
 
 // Start starts the acquiring loop.
 func (r *Runtime) Start() { r.start.Do(func() { go r.acquire() }) }
@@ -56,92 +54,6 @@ func (r *Runtime) Stop(ctx context.Context) (unreturned []types.Run) {
 		unreturned = append(unreturned, types.Run{Partition: s.id, Epoch: s.run.epoch})
 	}
 	return unreturned
-}
-
-// acquire is the loop that looks for releases. It owns the set of followed workers; everything else is under the lock.
-func (r *Runtime) acquire() {
-	defer close(r.done)
-	var followed []string
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var looked uint64      // the last apply step that a fresh observation was made for
-	var lookedAt time.Time // when it was made
-	for {
-		workers, newest, wait := r.pending()
-		if !slices.Equal(workers, followed) {
-			if err := r.cfg.Observer.Follow(workers); err != nil {
-				r.cfg.Logger.Warn("cannot follow the heartbeats of earlier holders", "error", err)
-			} else {
-				followed = workers
-			}
-		}
-		if len(workers) > 0 {
-			now, due := time.Now(), r.nextLook(lookedAt)
-			switch stale := r.takeStale(); {
-			case newest <= looked && !stale && now.Before(due):
-				wait = min(wait, due.Sub(now))
-			case r.observe(workers):
-				looked, lookedAt = newest, now
-				continue
-			default:
-				wait = min(wait, 100*time.Millisecond)
-			}
-		}
-		timer.Reset(wait)
-		select {
-		case <-r.wake:
-		case <-timer.C:
-			r.overdue()
-		case <-r.ctx.Done():
-			_ = r.cfg.Observer.Follow(nil)
-			return
-		}
-	}
-}
-
-// pending returns the workers whose release is waited for and may be looked for now, the newest apply step among those who
-// wait, and how long nothing needs to be done if nothing is heard.
-func (r *Runtime) pending() (workers []string, newest uint64, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	wait = time.Hour
-	set := map[string]bool{}
-	for s := range r.waiting {
-		w := s.want
-		if len(w.from) == 0 {
-			continue
-		}
-		if r.cfg.HandoffTimeout >= 0 && !w.forced {
-			wait = min(wait, time.Until(w.since.Add(r.cfg.HandoffTimeout)))
-		}
-		if r.stored < w.applied {
-			continue // the server does not have the heartbeat yet that makes an observation fresh
-		}
-		newest = max(newest, w.applied)
-		for _, f := range w.from {
-			set[f.Worker] = true
-		}
-	}
-	for s := range r.draining {
-		if limit := r.drainLimit(s.run); !s.run.late {
-			wait = min(wait, time.Until(s.run.ended.Add(limit)))
-		}
-	}
-	return slices.Sorted(maps.Keys(set)), newest, max(wait, time.Millisecond)
-}
-
-// nextLook returns when to look without having heard anything, after a look at that time: an absence may have lasted long enough then. It
-// is a moment and no wait, because what wakes the loop in between, this worker's own heartbeats for instance, must not put it off.
-func (r *Runtime) nextLook(last time.Time) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	due := last.Add(recheck)
-	for _, a := range r.heard {
-		if end := a.since.Add(r.cfg.HeartbeatTTL); end.After(last) && end.Before(due) {
-			due = end
-		}
-	}
-	return due
 }
 
 func (r *Runtime) drainLimit(run *run) time.Duration {
@@ -187,60 +99,6 @@ func (r *Runtime) overdue() {
 	for _, f := range tell {
 		f()
 	}
-}
-
-// takeStale reports whether something was heard that needs a fresh observation.
-func (r *Runtime) takeStale() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	stale := r.look
-	r.look = false
-	return stale
-}
-
-// observe makes one fresh observation of the workers and starts what it releases. It reports whether the observation was fresh
-// enough to count.
-func (r *Runtime) observe(workers []string) bool {
-	r.mu.Lock()
-	self, incarnation, storedAt, stored := r.holder.Worker, r.holder.Incarnation, r.storedAt, r.stored
-	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
-	defer cancel()
-	entries, err := r.cfg.Observer.Fresh(ctx, append([]string{self}, workers...))
-	if err != nil {
-		if r.ctx.Err() == nil {
-			r.cfg.Logger.Warn("no fresh observation of earlier holders", "error", err)
-		}
-		return false
-	}
-	if mine, ok := entries[self]; !ok || mine.Absent() || mine.Revision < storedAt {
-		return false // older than the heartbeat that this worker sent after applying
-	}
-	evidence := make(map[string]sight, len(workers))
-	for _, w := range workers {
-		e, found := entries[w]
-		evidence[w] = see(w, e, found)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fenced || r.holder.Incarnation != incarnation {
-		return false
-	}
-	now := time.Now()
-	for s := range r.waiting {
-		if s.want.applied > stored {
-			continue
-		}
-		s.want.from = slices.DeleteFunc(s.want.from, func(f types.From) bool {
-			v, looked := evidence[f.Worker]
-			return looked && r.released(s.id, f, v, now)
-		})
-		r.tryStart(s)
-	}
-	if len(r.waiting) == 0 {
-		clear(r.heard)
-	}
-	return true
 }
 
 // sight is what one fresh look at a worker's key showed.
@@ -302,21 +160,27 @@ func (r *Runtime) Heard(worker string, e kv.Entry) {
 	v := see(worker, e, true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	relevant := false
+	if r.hear(worker, v) {
+		r.look = true
+		r.poke()
+	}
+}
+
+// hear lets go of the holders that the heartbeat says have released, starts what that leaves free, and reports whether what it shows
+// of others counts only in a fresh observation. An acknowledgement stays true, so it may come before the server has this worker's own.
+// Held: mu.
+func (r *Runtime) hear(worker string, v sight) (relevant bool) {
 	for s := range r.waiting {
-		if r.stored < s.want.applied {
-			continue
-		}
 		before := len(s.want.from)
 		s.want.from = slices.DeleteFunc(s.want.from, func(f types.From) bool {
 			if f.Worker != worker {
 				return false
 			}
 			if v.heartbeat == nil || v.heartbeat.Incarnation != f.Incarnation {
-				relevant = true // a marker or another incarnation counts only in a fresh observation
+				relevant = true // a marker, or another incarnation
 				return false
 			}
-			if v.heartbeat.Plain() { // lives without incarnations look alike: what it says counts only in a fresh observation
+			if v.heartbeat.Plain() { // lives without incarnations look alike
 				relevant = relevant || v.heartbeat.State.Gone()
 				return false
 			}
@@ -327,10 +191,7 @@ func (r *Runtime) Heard(worker string, e kv.Entry) {
 			r.poke() // fewer may have to be followed
 		}
 	}
-	if relevant {
-		r.look = true
-		r.poke()
-	}
+	return relevant
 }
 
 // Reconnected makes the runtime look again at what it may have missed.

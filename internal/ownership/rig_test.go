@@ -113,6 +113,18 @@ func (r *rig) Fresh(_ context.Context, workers []string) (map[string]kv.Entry, e
 	return out, nil
 }
 
+func (r *rig) Last(_ context.Context, workers []string) map[string]kv.Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]kv.Entry{}
+	for _, w := range workers {
+		if e, ok := r.keys[w]; ok {
+			out[w] = e
+		}
+	}
+	return out
+}
+
 func (r *rig) Follow(workers []string) error {
 	r.locked(func() { r.followed = workers })
 	return nil
