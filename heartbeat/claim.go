@@ -170,8 +170,11 @@ func (p *Publisher) take(ctx context.Context, id string, over types.ClaimedOver,
 		WorkerID: id, Incarnation: p.holder.Incarnation, SchemaVersion: types.HeartbeatSchema,
 		ClaimedOver: over, Nonce: uuid.NewString(), Timestamp: time.Now().UTC(),
 	}
-	p.cfg.Compose(&h)                                                     // says false, as there is no incarnation yet
-	h.AppliedVersion, h.Unreturned, h.State = 0, nil, types.WorkerJoining // nothing of an earlier incarnation
+	p.cfg.Compose(&h)                       // says false, as there is no incarnation yet
+	h.AppliedVersion, h.Unreturned = 0, nil // nothing of an earlier incarnation
+	if h.State != types.WorkerCoordinating {
+		h.State = types.WorkerJoining
+	}
 	data, err := h.Encode()
 	if err != nil {
 		return err
@@ -210,18 +213,21 @@ func (p *Publisher) unclaimed(err error) error {
 // a race it tries others at random, among twice as many each time, so that many starters spread over the free IDs instead of
 // queueing for the first.
 func (p *Publisher) claimPooled(r *rivalry) error {
-	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
+	// Many who start together keep the server busy: who gives up early only has to ask for all of it again.
+	patient, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.TTL)
 	defer cancel()
-	if lost, err := p.mayHaveLostKeys(ctx, kv.Entry{}); err != nil {
+	if lost, err := p.mayHaveLostKeys(patient, kv.Entry{}); err != nil {
 		return err
 	} else if lost && !r.goneFor(p.cfg.Timing.TTL) {
 		return fmt.Errorf("%w: the heartbeat bucket is younger than the commit beside it; waiting one HeartbeatTTL (%v)",
 			errWaiting, p.cfg.Timing.TTL)
 	}
-	entries, err := p.cfg.Store.List(ctx, KeyPrefix+"*")
+	entries, err := p.cfg.Store.List(patient, KeyPrefix+"*")
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Timing.RequestTimeout)
+	defer cancel()
 	ids := p.look(entries)
 	var last error
 	for window := 1; window <= 1<<12; window *= 2 {

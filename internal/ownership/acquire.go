@@ -70,11 +70,11 @@ func (r *Runtime) overdue() {
 	r.mu.Lock()
 	for s := range r.draining {
 		run := s.run
-		if run.late || time.Since(run.ended) < r.drainLimit(run) {
+		if run.late || r.since(run.ended) < r.drainLimit(run) {
 			continue
 		}
 		run.late = true
-		id, epoch, state, since := s.id, run.epoch, run.state, run.ended
+		id, epoch, state, since := s.id, run.epoch, run.state, r.origin.Add(run.ended)
 		tell = append(tell, func() {
 			r.cfg.Metrics.HandlerOverdue(id)
 			r.cfg.Logger.Error("handler ignores that its context has ended", "partition", id, "epoch", epoch,
@@ -87,7 +87,7 @@ func (r *Runtime) overdue() {
 			continue
 		}
 		w.forced = true
-		id, epoch, since, holders := s.id, w.epoch, w.since, slices.Clone(w.from)
+		id, epoch, since, holders := s.id, s.epoch, w.since, slices.Clone(w.from)
 		tell = append(tell, func() {
 			r.cfg.Metrics.HandoffForced(id)
 			r.cfg.Logger.Error("starting a partition that earlier holders have not released", "partition", id, "epoch", epoch,

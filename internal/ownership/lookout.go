@@ -160,7 +160,7 @@ func (r *Runtime) pending() expected {
 	}
 	for s := range r.draining {
 		if limit := r.drainLimit(s.run); !s.run.late {
-			e.wait = min(e.wait, time.Until(s.run.ended.Add(limit)))
+			e.wait = min(e.wait, limit-r.since(s.run.ended))
 		}
 	}
 	e.workers, e.settled = slices.Sorted(maps.Keys(workers)), slices.Sorted(maps.Keys(settled))

@@ -17,37 +17,47 @@ const (
 	restartLimit = 30 * time.Second
 )
 
-// run is one run of a partition: from the decision to start it until its handler and hooks have returned.
+// run is one run of a partition: from the decision to start it until its handler and hooks have returned. A worker may have 100,000
+// of them, so what only those with user code need is apart.
 type run struct {
-	rt     *Runtime
-	slot   *slot
-	epoch  int64
-	owner  types.Ownership
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	slot      *slot
+	epoch     int64
+	partition types.Partition
+	holder    *types.Holder
+	user      *userCode // nil where there is none: then the run is a fact, not a goroutine
 
 	// Guarded by the runtime's lock.
-	state  types.OwnershipState
-	began  time.Time
-	ended  time.Time // when it was told to end
-	late   bool      // reported as overdue
-	told   bool      // OnLost was called
-	over   bool      // handler and OnRevoked have returned; OnLost is not called any more
+	began, ended time.Duration // since the runtime was made; ended is when it was told to end
+	state        types.OwnershipState
+	late         bool // reported as overdue
+}
+
+// userCode is the part of a run that handler and hooks need.
+type userCode struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 	onLost sync.WaitGroup
+
+	// Guarded by the runtime's lock.
+	told bool // OnLost was called
+	over bool // handler and OnRevoked have returned; OnLost is not called any more
+}
+
+// owner is what user code is told about the run: a copy each time.
+func (run *run) owner() types.Ownership {
+	return types.Ownership{Partition: run.partition.Clone(), Epoch: run.epoch, Holder: *run.holder}
 }
 
 // launch begins a run. Held: mu.
 func (r *Runtime) launch(s *slot, w *want) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	run := &run{
-		rt: r, slot: s, epoch: w.epoch, ctx: ctx, cancel: cancel, state: types.OwnershipRunning, began: time.Now(),
-		owner: types.Ownership{Partition: w.partition.Clone(), Epoch: w.epoch, Holder: r.holder},
-	}
-	s.run = run
-	r.running.Store(s.id, run)
+	run := &run{slot: s, epoch: s.epoch, partition: w.partition, holder: r.me, state: types.OwnershipRunning, began: time.Since(r.origin)}
+	s.run, s.want = run, nil
+	r.running.put(s.id, run)
 	r.nRuns.Add(1)
 	if !r.passive {
-		r.runs.Go(run.main)
+		run.user = &userCode{}
+		run.user.ctx, run.user.cancel = context.WithCancelCause(context.Background())
+		r.runs.Go(func() { r.main(run) })
 	}
 }
 
@@ -58,84 +68,83 @@ func (r *Runtime) cancel(s *slot, to types.OwnershipState) *run {
 	if run == nil || run.state != types.OwnershipRunning {
 		return nil
 	}
-	run.state, run.ended = to, time.Now()
+	run.state, run.ended = to, time.Since(r.origin)
 	r.draining[s] = struct{}{}
-	r.running.Delete(s.id)
+	r.running.delete(s.id)
 	r.nRuns.Add(-1)
 	return run
 }
 
 // end cancels the contexts of runs. Contexts are cancelled before any hook is called. Not held: mu.
 func (r *Runtime) end(runs []*run, cause error) {
-	for _, run := range runs {
-		run.cancel(cause)
-	}
-	if cause == types.ErrLeaseExpired && r.cfg.Hooks.OnLost != nil {
-		r.mu.Lock()
-		for _, run := range runs {
-			run.lose()
-		}
-		r.mu.Unlock()
-	}
 	if r.passive {
 		for _, run := range runs {
 			r.returned(run)
 		}
+		return
+	}
+	for _, run := range runs {
+		run.user.cancel(cause)
+	}
+	if cause == types.ErrLeaseExpired && r.cfg.Hooks.OnLost != nil {
+		r.mu.Lock()
+		for _, run := range runs {
+			r.lose(run)
+		}
+		r.mu.Unlock()
 	}
 }
 
 // lose calls OnLost in a goroutine of its own, once: it does not wait for the handler, nor for OnRevoked. Held: mu.
-func (run *run) lose() {
+func (r *Runtime) lose(run *run) {
 	run.state = types.OwnershipLost
-	hook := run.rt.cfg.Hooks.OnLost
-	if hook == nil || run.told || run.over {
+	hook, u := r.cfg.Hooks.OnLost, run.user
+	if hook == nil || u.told || u.over {
 		return
 	}
-	run.told = true
-	run.onLost.Go(func() { run.rt.guard("OnLost", run, func() error { hook(run.owner); return nil }) })
+	u.told = true
+	u.onLost.Go(func() { r.guard("OnLost", run, func() error { hook(run.owner()); return nil }) })
 }
 
 // main is the goroutine of a run.
-func (run *run) main() {
-	r := run.rt
+func (r *Runtime) main(run *run) {
+	u := run.user
 	defer r.returned(run)
 	if hook := r.cfg.Hooks.OnAssigned; hook != nil {
-		r.guard("OnAssigned", run, func() error { hook(run.owner); return nil })
+		r.guard("OnAssigned", run, func() error { hook(run.owner()); return nil })
 	}
 	if r.cfg.Handler != nil {
-		run.handle()
+		r.handle(run)
 	}
-	<-run.ctx.Done()
-	if hook := r.cfg.Hooks.OnRevoked; hook != nil && context.Cause(run.ctx) == types.ErrRevoked {
-		r.guard("OnRevoked", run, func() error { hook(run.owner); return nil })
+	<-u.ctx.Done()
+	if hook := r.cfg.Hooks.OnRevoked; hook != nil && context.Cause(u.ctx) == types.ErrRevoked {
+		r.guard("OnRevoked", run, func() error { hook(run.owner()); return nil })
 	}
 	r.mu.Lock()
-	run.over = true
+	u.over = true
 	r.mu.Unlock()
-	run.onLost.Wait()
+	u.onLost.Wait()
 }
 
 // handle calls the handler again and again until the context ends. What is needed only when it returns early is elsewhere: this
 // frame is on the stack of every running partition.
-func (run *run) handle() {
-	for attempt := 0; run.ctx.Err() == nil; attempt++ {
+func (r *Runtime) handle(run *run) {
+	ctx := run.user.ctx
+	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		err, panicked := run.rt.guard("handler", run, run.call)
-		if run.ctx.Err() != nil {
+		err, panicked := r.guard("handler", run, func() error { return r.cfg.Handler(ctx, run.owner()) })
+		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > restartLimit {
 			attempt = 0
 		}
-		run.restart(attempt, err, panicked)
+		r.restart(run, attempt, err, panicked)
 	}
 }
 
-func (run *run) call() error { return run.rt.cfg.Handler(run.ctx, run.owner) }
-
 // restart reports a handler that has returned although it owns its partition, and waits before it is called again.
-func (run *run) restart(attempt int, err error, panicked bool) {
-	r := run.rt
+func (r *Runtime) restart(run *run, attempt int, err error, panicked bool) {
 	wait := backoff.Wait(restartFirst, restartLimit, attempt)
 	r.cfg.Metrics.HandlerFailed(run.slot.id, panicked)
 	r.cfg.Logger.Warn("handler returned while it owns its partition; starting it again",
@@ -144,7 +153,7 @@ func (run *run) restart(attempt int, err error, panicked bool) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-run.ctx.Done():
+	case <-run.user.ctx.Done():
 	}
 }
 
@@ -161,7 +170,6 @@ func (r *Runtime) guard(what string, run *run, call func() error) (err error, pa
 
 // returned ends a run for good and starts what waited for it.
 func (r *Runtime) returned(run *run) {
-	run.cancel(types.ErrRevoked) // releases the context's memory where the run ended by itself
 	r.mu.Lock()
 	s := run.slot
 	named := false
@@ -173,7 +181,7 @@ func (r *Runtime) returned(run *run) {
 	if !r.fenced {
 		r.refit()
 	}
-	if s.want != nil {
+	if s.epoch != 0 {
 		r.tryStart(s)
 	} else {
 		delete(r.slots, s.id)
@@ -184,10 +192,10 @@ func (r *Runtime) returned(run *run) {
 		}
 		r.idle = nil
 	}
-	overdue := run.late
+	overdue, after := run.late, r.since(run.ended)
 	r.mu.Unlock()
 	if overdue {
-		r.cfg.Logger.Info("overdue handler has returned", "partition", s.id, "epoch", run.epoch, "after", time.Since(run.ended))
+		r.cfg.Logger.Info("overdue handler has returned", "partition", s.id, "epoch", run.epoch, "after", after)
 	}
 	if named {
 		r.cfg.Notify()

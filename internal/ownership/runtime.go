@@ -75,15 +75,15 @@ type Config struct {
 
 // slot is one partition that is assigned to this worker or still runs here.
 type slot struct {
-	id   string
-	want *want // what the applied commit says; nil: nothing
-	run  *run  // the run that has not returned; nil: none
+	id    string
+	epoch int64 // under which the applied commit gives it to this worker; 0: it does not
+	want  *want // what is not started yet of that; nil: nothing
+	run   *run  // the run that has not returned; nil: none
 }
 
-// want is an ownership given by a commit.
+// want is an ownership given by a commit and not started yet.
 type want struct {
 	partition types.Partition
-	epoch     int64
 	applied   uint64       // number of the apply step that gave it
 	since     time.Time    // when it was applied
 	from      []types.From // holders not proved released yet
@@ -94,10 +94,12 @@ type want struct {
 type Runtime struct {
 	cfg     Config
 	wake    chan struct{} // for the acquiring loop
-	running sync.Map      // partition ID → *run: started and not cancelled
+	running index         // started and not cancelled
+	origin  time.Time     // when it was made
 
 	mu       sync.Mutex // guards everything below
 	holder   types.Holder
+	me       *types.Holder   // the same, for runs to share
 	own      map[string]bool // incarnations of this process
 	fenced   bool
 	stopping bool
@@ -116,7 +118,7 @@ type Runtime struct {
 	heard    map[types.Holder]absence // holders whose key is gone without a proof
 	look     bool                     // something was heard that needs a fresh observation
 
-	passive bool // neither handler nor hooks: a run is a fact, not a goroutine
+	passive bool // neither handler nor hooks
 	runs    sync.WaitGroup
 	nRuns   atomic.Int64 // running now
 	ctx     context.Context
@@ -145,7 +147,7 @@ func New(cfg Config) *Runtime {
 		passive: cfg.Handler == nil && h.OnAssigned == nil && h.OnRevoked == nil && h.OnLost == nil,
 		cfg:     cfg, wake: make(chan struct{}, 1), own: map[string]bool{}, slots: map[string]*slot{},
 		waiting: map[*slot]struct{}{}, draining: map[*slot]struct{}{}, heard: map[types.Holder]absence{},
-		ctx: ctx, stop: cancel, done: make(chan struct{}), fenced: true,
+		ctx: ctx, stop: cancel, done: make(chan struct{}), fenced: true, origin: time.Now(),
 	}
 }
 
@@ -153,7 +155,7 @@ func New(cfg Config) *Runtime {
 func (r *Runtime) Begin(h types.Holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.holder, r.own[h.Incarnation], r.fenced = h, true, false
+	r.holder, r.me, r.own[h.Incarnation], r.fenced = h, &h, true, false
 	r.commit, r.applies, r.stored, r.storedAt, r.composed = Commit{}, r.applies+1, 0, 0, nil
 	r.report = report{}
 	r.watchLease()
@@ -219,11 +221,13 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 			s = &slot{id: id}
 			r.slots[id] = s
 		}
-		if s.want != nil && s.want.epoch == e.Epoch {
-			s.want.partition = e.Partition
+		if s.epoch == e.Epoch {
+			if s.want != nil {
+				s.want.partition = e.Partition
+			}
 			continue
 		}
-		s.want = &want{partition: e.Partition, epoch: e.Epoch, applied: r.applies, since: time.Now(), from: r.foreign(e.From)}
+		s.epoch, s.want = e.Epoch, &want{partition: e.Partition, applied: r.applies, since: time.Now(), from: r.foreign(e.From)}
 		r.waiting[s] = struct{}{}
 		if run := r.cancel(s, types.OwnershipDraining); run != nil {
 			taken = append(taken, run)
@@ -233,7 +237,7 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 		if listed[id] {
 			continue
 		}
-		s.want = nil
+		s.epoch, s.want = 0, nil
 		delete(r.waiting, s)
 		if run := r.cancel(s, types.OwnershipDraining); run != nil {
 			taken = append(taken, run)
@@ -355,7 +359,7 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 		}
 		clear(r.waiting)
 		for id, s := range r.slots {
-			s.want = nil
+			s.epoch, s.want = 0, nil
 			if r.cfg.Available {
 				continue
 			}
@@ -364,7 +368,7 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 			} else if s.run == nil {
 				delete(r.slots, id)
 			} else {
-				s.run.lose()
+				r.lose(s.run)
 			}
 		}
 		r.report = report{}

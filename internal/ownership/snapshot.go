@@ -3,24 +3,53 @@ package ownership
 import (
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/partigo/parti/types"
 )
 
-// Owns reports whether the partition runs here now: started, not cancelled, and the lease holds. It takes no lock.
-func (r *Runtime) Owns(id string) bool {
-	_, ok := r.running.Load(id)
-	return ok && r.cfg.Lease.Valid()
+// index finds runs by partition, for those who must not wait for the runtime's lock.
+type index struct {
+	mu   sync.RWMutex
+	runs map[string]*run
 }
+
+func (x *index) get(id string) *run {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.runs[id]
+}
+
+func (x *index) put(id string, started *run) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.runs == nil {
+		x.runs = map[string]*run{}
+	}
+	x.runs[id] = started
+}
+
+func (x *index) delete(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.runs, id)
+}
+
+// Owns reports whether the partition runs here now: started, not cancelled, and the lease holds. It waits for no step of the runtime.
+func (r *Runtime) Owns(id string) bool { return r.running.get(id) != nil && r.cfg.Lease.Valid() }
 
 // Epoch returns the fencing token of the partition's present run here; false where it does not run.
 func (r *Runtime) Epoch(id string) (int64, bool) {
-	v, ok := r.running.Load(id)
-	if !ok || !r.cfg.Lease.Valid() {
+	run := r.running.get(id)
+	if run == nil || !r.cfg.Lease.Valid() {
 		return 0, false
 	}
-	return v.(*run).epoch, true
+	return run.epoch, true
 }
+
+// since returns how long ago something happened that was noted as a time since the runtime was made.
+func (r *Runtime) since(at time.Duration) time.Duration { return time.Since(r.origin) - at }
 
 // Running returns how many partitions run here now.
 func (r *Runtime) Running() int { return int(r.nRuns.Load()) }
@@ -53,14 +82,14 @@ func (r *Runtime) Partitions() []types.PartitionStatus {
 	out := make([]types.PartitionStatus, 0, len(r.slots))
 	for _, s := range r.slots {
 		if s.run != nil {
-			p := types.PartitionStatus{ID: s.id, Epoch: s.run.epoch, State: s.run.state, Since: s.run.began, Overdue: s.run.late}
+			p := types.PartitionStatus{ID: s.id, Epoch: s.run.epoch, State: s.run.state, Since: r.origin.Add(s.run.began), Overdue: s.run.late}
 			if s.run.state != types.OwnershipRunning {
-				p.Since = s.run.ended
+				p.Since = r.origin.Add(s.run.ended)
 			}
 			out = append(out, p)
 		}
 		if _, waits := r.waiting[s]; waits {
-			p := types.PartitionStatus{ID: s.id, Epoch: s.want.epoch, State: types.OwnershipWaiting, Since: s.want.since}
+			p := types.PartitionStatus{ID: s.id, Epoch: s.epoch, State: types.OwnershipWaiting, Since: s.want.since}
 			for _, f := range s.want.from {
 				p.WaitingFor = append(p.WaitingFor, f.Holder)
 			}
