@@ -26,6 +26,8 @@ var (
 	// ErrForeignBucket: a stream of the expected name exists, but was not made for this namespace or has settings that the
 	// protocol cannot live with.
 	ErrForeignBucket = errors.New("parti: bucket has a foreign configuration")
+	// ErrNoGroup: the namespace has no buckets: no worker of that group has ever started, or they were deleted.
+	ErrNoGroup = errors.New("parti: no such group")
 	// ErrNoServer: no answer from NATS within the deadline.
 	ErrNoServer = errors.New("parti: no answer from NATS")
 	// ErrPayloadTooLarge: a value exceeds what the server takes.

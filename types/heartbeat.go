@@ -44,6 +44,9 @@ const (
 	WorkerDraining   WorkerState = "draining"
 	WorkerRestarting WorkerState = "restarting"
 	WorkerLeft       WorkerState = "left"
+	// WorkerCoordinating is the state of a process that leads or stands ready to, and takes no partitions. Whoever does not know the
+	// state gives it none either.
+	WorkerCoordinating WorkerState = "coordinating"
 )
 
 // Gone reports whether a worker in this state has ended its incarnation.
@@ -90,6 +93,10 @@ type Heartbeat struct {
 	Labels        []string     `json:"labels,omitempty"`
 	Capacity      Capacity     `json:"capacity,omitzero"`
 	State         WorkerState  `json:"state"`
+	// Role is what the process may do besides; empty is [RoleWorker].
+	Role Role `json:"role,omitempty"`
+	// MaxWorkers is how many workers the process gives partitions to when it leads; 0: all.
+	MaxWorkers int `json:"max_workers,omitempty"`
 
 	// LeaderRevision is the term of the commit that was applied last.
 	LeaderRevision uint64 `json:"leader_revision,omitempty"`

@@ -61,6 +61,8 @@ type AuditMetrics interface {
 	WorkerEvicted(worker string)
 	// WorkersDamped reports how many workers are given nothing for now because they come and go.
 	WorkersDamped(n int)
+	// WorkersStandingBy reports how many workers are beyond the limit of the group's size, and given nothing.
+	WorkersStandingBy(n int)
 	// LabelPool reports the live workers that carry a label, and the partitions with it that nobody owns. A label that no partition
 	// asks for and no worker carries any more is reported once more, with 0 and 0.
 	LabelPool(label string, workers, parked int)
@@ -140,6 +142,9 @@ func (NopMetrics) WorkerEvicted(string) {}
 
 // WorkersDamped does nothing.
 func (NopMetrics) WorkersDamped(int) {}
+
+// WorkersStandingBy does nothing.
+func (NopMetrics) WorkersStandingBy(int) {}
 
 // LabelPool does nothing.
 func (NopMetrics) LabelPool(string, int, int) {}
