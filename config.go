@@ -32,6 +32,8 @@ type Config struct {
 	// WorkerID is this worker's ID. Empty: the lowest free ID <WorkerPool>-0, <WorkerPool>-1, … is claimed.
 	WorkerID   string
 	WorkerPool string
+	// Role says whether this process runs partitions, and whether it may lead.
+	Role types.Role
 	// Labels are what partitions with a label ask for.
 	Labels []string
 	// Capacity is what this worker takes at most. What fits nowhere is parked.
@@ -55,10 +57,12 @@ type Config struct {
 	ScaleWindow     time.Duration
 	SettleDelay     time.Duration
 	ExpectedWorkers int
+	// MaxWorkers, where not 0, is how many workers are given partitions at most. Those beyond stand by.
+	MaxWorkers int
 	// Cooldown is the shortest time between two commits made for joins.
 	Cooldown time.Duration
-	// DampingPeriod, where not 0, is how long a worker that left soon after it was given others' partitions is given none when it is
-	// back. It doubles each time that happens, up to ten times as long. 0: no damping.
+	// DampingPeriod is how long a worker that died soon after it was given others' partitions is given none when it is back. It doubles
+	// each time that happens, up to ten times as long. 0: no damping.
 	DampingPeriod time.Duration
 
 	// Ownership chooses between Exclusive and Available.
@@ -91,6 +95,7 @@ func DefaultConfig() Config {
 	return Config{
 		Namespace:  "parti",
 		WorkerPool: "worker",
+		Role:       RoleWorker,
 		// Replicated writes stop for 4 to 8 s when a stream's leader is lost. The lease (15 s less the margin of 15/8 s) less an
 		// interval outlasts that, so the loss of a NATS node fences nobody.
 		HeartbeatInterval: 3 * time.Second,
@@ -100,6 +105,7 @@ func DefaultConfig() Config {
 		ScaleWindow:       10 * time.Second,
 		SettleDelay:       2 * time.Second,
 		Cooldown:          10 * time.Second,
+		DampingPeriod:     time.Minute,
 		UnlabeledPolicy:   types.UnlabeledDedicated,
 		// A label is a demand: what nobody can meet is better shown as parked than run where it may fail.
 		LabelSpillGrace:  types.NeverSpill,
@@ -114,6 +120,13 @@ func DefaultConfig() Config {
 		Logger:           slog.New(slog.DiscardHandler),
 		Metrics:          types.NopMetrics{},
 	}
+}
+
+// Config returns the settings in force. It is a copy.
+func (m *Manager) Config() Config {
+	c := m.set.Config
+	c.Labels = slices.Clone(c.Labels)
+	return c
 }
 
 // timing returns the durations of the worker's lease.
@@ -135,8 +148,14 @@ func (c *Config) setDefaults() {
 			*f.have = *f.def
 		}
 	}
+	if c.Role == "" {
+		c.Role = d.Role
+	}
 	if c.WorkerPool == "" {
 		c.WorkerPool = d.WorkerPool
+	}
+	if c.Role == RoleCoordinator && c.WorkerPool == d.WorkerPool {
+		c.WorkerPool = coordinatorPool // an ID that says what it is, and no gap in the workers' numbers
 	}
 	if c.UnlabeledPolicy == "" {
 		c.UnlabeledPolicy = d.UnlabeledPolicy
@@ -207,6 +226,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ExpectedWorkers < 0 {
 		bad("ExpectedWorkers is %d: use 0 when the number is not known", c.ExpectedWorkers)
+	}
+	if c.MaxWorkers < 0 {
+		bad("MaxWorkers is %d: use a positive number, or 0 for no limit", c.MaxWorkers)
 	}
 	if c.Ownership > Available {
 		bad("Ownership is %d: use parti.Exclusive or parti.Available", c.Ownership)

@@ -63,14 +63,15 @@ func WithoutWaiting() ControlOption { return func(c *control) { c.accepted = tru
 //
 // It returns when the worker neither owns nor runs anything, or with [ErrRefused] and the reason: an unknown worker, the last one that can
 // be given partitions, the only one that carries a label. If ctx ends before, the order stands all the same, and the
-// answer says how far it has come. Anybody with access to the control bucket may call it, also from outside of the group.
+// answer says how far it has come; without a deadline it waits 30 s at most. An order that no leader has answered within ten minutes is
+// void. [ErrNoGroup] says that nobody uses the namespace. Anybody with access to the control bucket may call it, also from outside of the group.
 func Drain(ctx context.Context, js jetstream.JetStream, namespace, worker string, opts ...ControlOption) (ControlAnswer, error) {
-	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlDrain, Worker: worker}, drainOrderTTL, opts)
+	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlDrain, Worker: worker}, orderTTL, opts)
 }
 
 // Undrain ends a drain. It returns when the leader knows; the worker gets its share with the commit that follows.
 func Undrain(ctx context.Context, js jetstream.JetStream, namespace, worker string, opts ...ControlOption) (ControlAnswer, error) {
-	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlUndrain, Worker: worker}, evictOrderTTL, opts)
+	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlUndrain, Worker: worker}, orderTTL, opts)
 }
 
 // EvictWorker has the leader delete the worker's key: the worker ends what it runs with the cause [ErrLeaseExpired], and what it had
@@ -80,7 +81,7 @@ func Undrain(ctx context.Context, js jetstream.JetStream, namespace, worker stri
 // It is refused for an unknown worker and for the last one that can be given partitions. A handler that ignores its context
 // goes on after that HeartbeatTTL, beside the new owner's: only the fencing token stops it.
 func EvictWorker(ctx context.Context, js jetstream.JetStream, namespace, worker string, opts ...ControlOption) (ControlAnswer, error) {
-	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlEvictWorker, Worker: worker}, evictOrderTTL, opts)
+	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlEvictWorker, Worker: worker}, orderTTL, opts)
 }
 
 // EvictPartition has the leader give one partition of the worker to another one, and keep it off the worker, as long as this one
@@ -89,29 +90,41 @@ func EvictWorker(ctx context.Context, js jetstream.JetStream, namespace, worker 
 // hangs. [EvictWorker] can, as far as that is possible.
 func EvictPartition(ctx context.Context, js jetstream.JetStream, namespace, worker string, partition Partition, opts ...ControlOption) (ControlAnswer, error) {
 	return order(ctx, js, namespace,
-		types.ControlOrder{Kind: types.ControlEvictPartition, Worker: worker, Partition: partition.ID()}, evictOrderTTL, opts)
+		types.ControlOrder{Kind: types.ControlEvictPartition, Worker: worker, Partition: partition.ID()}, orderTTL, opts)
 }
 
 // Drain drains this worker, see the function [Drain].
 func (m *Manager) Drain(ctx context.Context, opts ...ControlOption) (ControlAnswer, error) {
-	if m.WorkerID() == "" {
-		return ControlAnswer{}, ErrNotStarted
+	if err := m.takesOrders(); err != nil {
+		return ControlAnswer{}, err
 	}
 	return Drain(ctx, m.js, m.set.Namespace, m.WorkerID(), opts...)
 }
 
 // Undrain ends the drain of this worker, see the function [Undrain].
 func (m *Manager) Undrain(ctx context.Context, opts ...ControlOption) (ControlAnswer, error) {
-	if m.WorkerID() == "" {
-		return ControlAnswer{}, ErrNotStarted
+	if err := m.takesOrders(); err != nil {
+		return ControlAnswer{}, err
 	}
 	return Undrain(ctx, m.js, m.set.Namespace, m.WorkerID(), opts...)
 }
 
+// takesOrders reports why an order for this worker would come to nothing, or lie in wait for another process.
+func (m *Manager) takesOrders() error {
+	switch s := m.State(); {
+	case s >= types.StateStopping:
+		return ErrStopped
+	case m.WorkerID() == "":
+		return ErrNotStarted
+	}
+	return nil
+}
+
 const (
-	// How long an order waits for a leader. An eviction that nobody has acted on by then is void: what it was about is past.
-	drainOrderTTL = 24 * time.Hour
-	evictOrderTTL = 10 * time.Minute
+	// orderTTL is how long an order waits for a leader. One that nobody has acted on by then is void: what it was about is past.
+	orderTTL = 10 * time.Minute
+	// orderWait is how long its answer is waited for where the context has no deadline.
+	orderWait = 30 * time.Second
 	// orderPoll is how often an answer is looked for without being heard.
 	orderPoll = time.Second
 	// orderTries bounds how often an order is written over one that changes meanwhile.
@@ -136,10 +149,12 @@ func order(ctx context.Context, js jetstream.JetStream, namespace string, o type
 	if _, err := types.DecodeControlOrder(key, value); err != nil {
 		return ControlAnswer{}, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
-	if js == nil {
-		return ControlAnswer{}, fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig)
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, orderWait)
+		defer cancel()
 	}
-	buckets, err := kv.OpenBuckets(ctx, js, namespace)
+	buckets, err := openGroup(ctx, js, namespace)
 	if err != nil {
 		return ControlAnswer{}, err
 	}

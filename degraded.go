@@ -19,6 +19,8 @@ const (
 	causeHeartbeat  = "heartbeat"  // the heartbeat cannot be written; left by a heartbeat that was stored
 	causeFenced     = "fenced"     // the incarnation ended; left by a new claim
 	causeBuckets    = "buckets"    // a bucket is gone; left when both exist again
+	causeLeader     = "leader"     // nobody leads; left when a leader is heard of
+	causeCommit     = "commit"     // the newest commit cannot be read; left when one is applied
 	causeListing    = "listing"    // the leader cannot list the workers; left by a complete listing, or the end of the term
 )
 
@@ -118,8 +120,12 @@ func (m *Manager) alert(a Alert) {
 // connection takes note of a change of the connection. It runs on the feed's goroutine. A connection that is back within an
 // interval was no degradation.
 func (m *Manager) connection(s nats.Status) {
-	if s == nats.CONNECTED {
+	switch s {
+	case nats.CONNECTED:
 		m.reconnected()
+		return
+	case nats.CLOSED:
+		m.closed()
 		return
 	}
 	time.AfterFunc(m.set.HeartbeatInterval, func() {
@@ -128,6 +134,35 @@ func (m *Manager) connection(s nats.Status) {
 			m.health.degrade(causeConnection, fmt.Sprintf("no connection to NATS: it is %v", nc.Status()))
 		}
 	})
+}
+
+// closed ends the Manager, since a closed connection does not come back: the user has closed it, or it has given up. Whoever stops
+// the Manager meanwhile waits for the same end. It runs on the feed's goroutine.
+func (m *Manager) closed() {
+	m.mu.Lock()
+	over := m.phase == stopping
+	m.mu.Unlock()
+	if over {
+		return
+	}
+	m.fail(ErrConnectionClosed)
+	m.set.Logger.Error("stopping", "worker", m.WorkerID(), "error", ErrConnectionClosed)
+	ctx, cancel := context.WithTimeout(context.Background(), m.set.DrainTimeout)
+	go func() {
+		defer cancel()
+		_ = m.Stop(ctx) // Stop's error is there for whoever calls it
+	}()
+}
+
+// checkReconnects warns of a connection that will give up.
+func (m *Manager) checkReconnects() {
+	switch o := m.js.Conn().Opts; {
+	case !o.AllowReconnect:
+		m.set.Logger.Warn("the connection does not reconnect, so an outage of NATS ends this Manager: connect with nats.MaxReconnects(-1)")
+	case o.MaxReconnect >= 0:
+		m.set.Logger.Warn("the connection gives up some time, and so would this Manager: connect with nats.MaxReconnects(-1)",
+			"attempts", o.MaxReconnect, "wait", o.ReconnectWait)
+	}
 }
 
 // reached takes note of a write of the own key that the server has.
@@ -210,6 +245,9 @@ func (m *Manager) mend() error {
 	m.set.Logger.Warn("a bucket was recreated", "control", control, "heartbeat", heartbeat)
 	if !before[0].Equal(control) {
 		m.parts.elector.Reset()
+		if m.set.Role == RoleFollower {
+			m.leaveSpec()
+		}
 	}
 	m.reconnected()
 	return nil

@@ -16,6 +16,9 @@ var (
 	ErrPermission        = types.ErrPermission
 	ErrForeignBucket     = types.ErrForeignBucket
 	ErrNoServer          = types.ErrNoServer
+	ErrConnectionClosed  = types.ErrConnectionClosed
+	ErrNoGroup           = types.ErrNoGroup
+	ErrMalformed         = types.ErrMalformed
 
 	ErrWorkerIDTaken  = types.ErrWorkerIDTaken
 	ErrNotStarted     = types.ErrNotStarted

@@ -2,7 +2,9 @@ package parti_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,7 +17,12 @@ import (
 )
 
 // work runs this process's share of the partitions until ctx ends.
-func work(ctx context.Context, conn *nats.Conn) error {
+func work(ctx context.Context, opts ...nats.Option) error {
+	conn, err := nats.Connect(nats.DefaultURL, append(opts, nats.MaxReconnects(-1))...) // one that gives up ends its Manager
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return err
@@ -24,6 +31,7 @@ func work(ctx context.Context, conn *nats.Conn) error {
 		source.Static(types.NewPartition("orders", "eu"), types.NewPartition("orders", "us")),
 		strategy.Sticky(),
 		parti.WithNamespace("shop"),
+		parti.WithLogger(slog.Default()), // silent without
 		parti.WithHandler(func(ctx context.Context, o parti.Ownership) error {
 			fmt.Println("mine:", o.Partition) // o.Epoch is the fencing token: pass it on with every write
 			<-ctx.Done()                      // work until then, and return when it ends
@@ -33,23 +41,23 @@ func work(ctx context.Context, conn *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
+	if err := mgr.Start(ctx); err != nil { // ctx bounds the start only
 		return err
 	}
 	<-ctx.Done()
-	return mgr.Stop(context.Background()) // handlers return, others take over
+	stop, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return mgr.Stop(stop) // handlers return, others take over
 }
 
 // A worker alone in its group owns everything; the more there are, the less each one has.
 func Example() {
 	server := startServer()
 	defer server.Close()
-	conn := connect(server)
-	defer conn.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := work(ctx, conn); err != nil {
+	if err := work(ctx, nats.InProcessServer(server)); err != nil {
 		fmt.Println(err)
 	}
 	// Unordered output:
@@ -181,4 +189,39 @@ func ExampleNewManager_refused() {
 	// Output:
 	// parti: invalid configuration: Namespace "my.shop" may have letters, digits, '-' and '_' only; for example "orders"
 	// source: partition 0: parti: invalid partition ["a.b"]: key 0 ("a.b") contains '.', '*' or '>', which NATS reads as separators or wildcards: split it into several keys or replace them
+}
+
+// Look at a group from outside: nothing is joined and nothing is written.
+func ExampleInspect() {
+	server := startServer()
+	defer server.Close()
+
+	mgr := newManager(server, parti.WithNamespace("orders"), parti.WithWorkerID("pod-0"))
+	start(mgr)
+	conn := connect(server)
+	defer conn.Close()
+	js, _ := jetstream.New(conn)
+
+	view, err := parti.Inspect(context.Background(), js, "orders")
+	if err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("leader:", view.Leader.Worker)
+	for _, w := range view.Workers {
+		fmt.Println(w.ID, w.Role, w.Partitions)
+	}
+	for _, p := range view.Partitions {
+		fmt.Println(p.ID, "belongs to", p.Owner.Worker)
+	}
+	if _, err = parti.Inspect(context.Background(), js, "nobody"); errors.Is(err, parti.ErrNoGroup) {
+		fmt.Println("no such group")
+	}
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// leader: pod-0
+	// pod-0 worker 1
+	// p belongs to pod-0
+	// no such group
 }

@@ -28,8 +28,9 @@ type feed struct {
 	stop     chan struct{}
 	done     chan struct{}
 
-	mu   sync.Mutex // guards subs; never held over a wait
-	subs map[string]*nats.Subscription
+	mu     sync.Mutex // guards everything below; never held over a wait
+	closed bool
+	subs   map[string]*nats.Subscription
 	// own and followed are the workers whose heartbeats are wanted.
 	own      string
 	followed []string
@@ -64,6 +65,7 @@ func (f *feed) close() {
 	f.conn.RemoveStatusListener(f.status)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.closed = true
 	for subject, sub := range f.subs {
 		_ = sub.Unsubscribe() // fails on a closed connection only, which has no subscriptions
 		delete(f.subs, subject)
@@ -121,6 +123,9 @@ const fewWorkers = 32
 
 // adjust makes the subscriptions what they should be. Held: mu.
 func (f *feed) adjust() error {
+	if f.closed {
+		return nil
+	}
 	want := map[string]bool{}
 	add := func(key string) { want[kv.LiveSubject(f.namespace, key)] = true }
 	for _, key := range fixedKeys {

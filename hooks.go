@@ -24,8 +24,17 @@ type Hooks struct {
 
 	// OnStateChanged is called for every change of the Manager's state.
 	OnStateChanged func(c StateChange)
-	// OnLeaderChanged is called when this worker becomes the leader, or no longer is.
-	OnLeaderChanged func(leading bool)
+	// OnElected is called when this process begins to lead. Reason is nil.
+	OnElected func(l Leadership)
+	// OnSteppingDown is called when this leader is about to give up the lead: because it stops (ErrStopped), because its incarnation has
+	// ended, or because it cannot do its work. OnLeadershipLost follows.
+	OnSteppingDown func(l Leadership)
+	// OnLeadershipLost is called when the term is over, once for each OnElected.
+	OnLeadershipLost func(l Leadership)
+	// OnRebalanceStarted is called on the leader when it begins to make a commit, and OnRebalanceEnded when it has made one, found none
+	// needed, or failed, before OnLeadershipLost at the latest. Every start has its end.
+	OnRebalanceStarted func(r Rebalance)
+	OnRebalanceEnded   func(r Rebalance)
 	// OnAssignment is called with each assignment that was applied.
 	OnAssignment func(a Assignment)
 	// OnAlert is called when the Manager has been degraded for DegradedWarn, DegradedError and DegradedCritical, and with AlertOver when
@@ -33,6 +42,29 @@ type Hooks struct {
 	OnAlert func(a Alert)
 	// OnError is called with errors that nobody waits for. The Manager goes on after them.
 	OnError func(err error)
+}
+
+// Leadership is a term of this process as the leader.
+type Leadership struct {
+	// Term numbers the terms of a group; it grows.
+	Term uint64
+	// Reason says why it ends: what OnSteppingDown told, or why it was lost.
+	Reason error
+}
+
+// Rebalance is the making of a commit by this leader.
+type Rebalance struct {
+	Term uint64
+	// Generation is the version of the commit: the one in force at the start, the one in force at the end. They are the same where nothing
+	// had to change, or Err is set.
+	Generation int64
+	// Reason is one of the types.Lifecycle constants.
+	Reason string
+	// Moved counts the partitions that went from one worker to another, Took is the time since the start. 0 at the start.
+	Moved int
+	Took  time.Duration
+	// Err says why this leader knows of no new commit. It is tried again, by this leader or the next.
+	Err error
 }
 
 // StateChange is a transition of the Manager's state.
@@ -72,10 +104,17 @@ func (l *lane) add(call func()) {
 }
 
 func (l *lane) drain(idle chan struct{}) {
+	over := false
+	defer func() {
+		if !over { // a hook has ended this goroutine, as t.FailNow does: go on in another one
+			l.onPanic("the goroutine was ended (runtime.Goexit)", debug.Stack())
+			go l.drain(idle)
+		}
+	}()
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
-			l.busy = false
+			l.busy, over = false, true
 			close(idle)
 			l.mu.Unlock()
 			return

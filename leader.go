@@ -18,7 +18,14 @@ import (
 type leadership struct {
 	trouble atomic.Pointer[time.Time] // of the last trouble with the store, on the monotonic clock
 
-	mu   sync.Mutex // guards everything below
+	mu   sync.Mutex // guards everything below; group hooks about the lead are added under it, so that they are in order
+	term uint64     // the present term; 0: none
+	// leaving is why the term is about to be given up; nil: it is not.
+	leaving error
+	// rebalance is the one under way, and begun when it started; nil: none.
+	rebalance *Rebalance
+	begun     time.Time
+
 	end  context.CancelFunc
 	last chan struct{} // closed when the goroutine of the last term has ended
 	calc *assignment.Calculator
@@ -56,7 +63,8 @@ func (l *leadership) setCalculator(c *assignment.Calculator) {
 func (m *Manager) elected(t election.Term) {
 	m.set.Logger.Info("elected", "worker", t.Holder.Worker, "term", t.Revision)
 	m.set.Metrics.LeaderChanged(true)
-	m.call(hook(m.set.hooks.OnLeaderChanged, true))
+	m.lead.elected(m, t.Revision)
+	m.health.recover(causeLeader)
 	m.parts.elector.SetCommitVersion(m.parts.follower.Highest()) // what renewals announce until this leader commits itself
 	ctx, cancel := context.WithCancel(m.ctx)
 	l := &m.lead
@@ -69,9 +77,11 @@ func (m *Manager) elected(t election.Term) {
 		if before != nil {
 			<-before
 		}
+		commits := m.commitsSeen()
 		if err := m.serve(ctx, t); err != nil && ctx.Err() == nil {
 			m.fail(fmt.Errorf("parti: stepping down: %w", err))
-			m.stepDown(ctx, t)
+			m.lead.stepping(m, err)
+			m.stepDown(t, err, commits)
 		}
 	})
 }
@@ -87,11 +97,12 @@ func (m *Manager) demoted(t election.Term, cause error) {
 	m.health.recover(causeListing)
 	m.health.setCalculator(types.CalculatorIdle, "no longer leading")
 	m.set.Metrics.LeaderChanged(false)
-	m.call(hook(m.set.hooks.OnLeaderChanged, false))
+	l.lost(m, cause)
 }
 
 // serve does a leader's work until ctx ends or the calculator gives up; the error says why it did.
 func (m *Manager) serve(ctx context.Context, t election.Term) error {
+	m.leaveSpec()
 	p, timing := m.parts, m.set.timing()
 	var gc *assignment.CommitGC
 	pub, err := assignment.NewAssignmentPublisher(assignment.PublisherConfig{
@@ -102,28 +113,7 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 		return err
 	}
 	gaveUp := make(chan error, 1)
-	calc, err := assignment.NewCalculator(assignment.Config{
-		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Control: p.buckets.Control, Publisher: pub, Source: m.source, Strategy: m.strategy,
-		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: timing.RequestTimeout,
-		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
-		ExpectedWorkers: m.set.ExpectedWorkers, Cooldown: m.set.Cooldown,
-		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: m.set.LabelSpillGrace, DampingPeriod: offIfZero(m.set.DampingPeriod),
-		HandoffTimeout: m.set.HandoffTimeout,
-		LeaderCheck:    func(ctx context.Context) error { return p.elector.CheckLeadership(ctx, t.Revision) },
-		DrainPatience:  max(m.set.HandoffTimeout, 0), // 0, where that is for ever: the default
-		SeenVersion:    p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
-		OnStateChange: func(_, to types.CalculatorState, reason string) {
-			if ctx.Err() == nil {
-				m.health.setCalculator(to, reason)
-			}
-		},
-		OnListing: func(err error, failed int, since time.Time) {
-			if err := m.listed(err, failed, since); err != nil {
-				send(gaveUp, err)
-			}
-		},
-		OnStepDown: func(err error) { send(gaveUp, err) },
-	})
+	calc, err := assignment.NewCalculator(m.calculatorConfig(ctx, t, pub, gaveUp))
 	if err != nil {
 		return err
 	}
@@ -154,18 +144,37 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 	}
 }
 
-// stepDown gives the lead to somebody else, and contends again only after a lease.
-func (m *Manager) stepDown(ctx context.Context, t election.Term) {
-	m.parts.elector.SetCandidate(t.Holder, false)
-	wait := time.NewTimer(m.set.LeaderLease)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-m.ctx.Done():
-		return
-	}
-	if h := m.holder.Load(); h != nil && *h == t.Holder {
-		m.parts.elector.SetCandidate(t.Holder, true)
+// calculatorConfig says what a calculator of the term works with. ctx ends with the term; gaveUp gets why it cannot go on.
+func (m *Manager) calculatorConfig(ctx context.Context, t election.Term, pub *assignment.AssignmentPublisher, gaveUp chan<- error) assignment.Config {
+	p := m.parts
+	return assignment.Config{
+		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Control: p.buckets.Control, Publisher: pub, Source: m.source, Strategy: m.strategy,
+		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: m.set.timing().RequestTimeout,
+		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
+		ExpectedWorkers: m.set.ExpectedWorkers, MaxWorkers: m.set.MaxWorkers, Cooldown: m.set.Cooldown,
+		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: m.set.LabelSpillGrace, DampingPeriod: offIfZero(m.set.DampingPeriod),
+		HandoffTimeout: m.set.HandoffTimeout,
+		LeaderCheck:    func(ctx context.Context) error { return p.elector.CheckLeadership(ctx, t.Revision) },
+		DrainPatience:  max(m.set.HandoffTimeout, 0), // 0, where that is for ever: the default
+		SeenVersion:    p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
+		OnStateChange: func(_, to types.CalculatorState, reason string) {
+			if ctx.Err() == nil {
+				m.health.setCalculator(to, reason)
+			}
+		},
+		OnListing: func(err error, failed int, since time.Time) {
+			if err := m.listed(err, failed, since); err != nil {
+				send(gaveUp, err)
+			}
+		},
+		OnStepDown: func(err error) { send(gaveUp, err) },
+		OnTrouble:  func(err error) { m.fail(fmt.Errorf("parti: leading: %w", err)) },
+		OnRebalanceStarted: func(reason string, version int64) {
+			m.lead.started(m, Rebalance{Term: t.Revision, Generation: version, Reason: reason})
+		},
+		OnRebalanceEnded: func(r assignment.RebalanceResult) {
+			m.lead.ended(m, Rebalance{Term: t.Revision, Generation: r.Version, Reason: r.Reason, Moved: r.Moved, Took: r.Took, Err: r.Err})
+		},
 	}
 }
 

@@ -20,6 +20,7 @@ const capabilities = types.CapAckV1 | types.CapHandoffV1 | types.CapLabelsV1
 
 // begin does what Start promises. What it has started is ended by Stop.
 func (m *Manager) begin(ctx context.Context) error {
+	m.checkReconnects()
 	buckets, err := m.findBuckets(ctx)
 	if err != nil {
 		return err
@@ -33,6 +34,11 @@ func (m *Manager) begin(ctx context.Context) error {
 	if err := p.feed.start(); err != nil {
 		m.setParts(nil)
 		return fmt.Errorf("%w: subscribe: %w", ErrNoServer, err)
+	}
+	if id := m.set.WorkerID; id != "" {
+		if err := p.feed.setOwn(id); err != nil { // so that the end of an earlier life's key is heard
+			m.fail(fmt.Errorf("parti: cannot follow the own heartbeat: %w", err))
+		}
 	}
 	m.runtime.Start()
 	p.follower.Start()
@@ -80,6 +86,9 @@ func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
+			if !kv.IsTimeout(err) && !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrNoServer) {
+				return kv.Buckets{}, fmt.Errorf("parti: NATS refuses, until the start's deadline: %w", err)
+			}
 			return kv.Buckets{}, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or use "+
 				"parti.WithWaitForServer to wait: %w", ErrNoServer, err)
 		}
@@ -94,7 +103,7 @@ func (m *Manager) bucketConfig() kv.BucketConfig {
 
 // final reports whether an error of the start will not go away by waiting.
 func final(err error) bool {
-	for _, f := range []error{ErrServerTooOld, ErrJetStreamDisabled, ErrPermission, ErrForeignBucket, ErrInvalidConfig} {
+	for _, f := range []error{ErrConnectionClosed, ErrServerTooOld, ErrJetStreamDisabled, ErrPermission, ErrForeignBucket, ErrInvalidConfig} {
 		if errors.Is(err, f) {
 			return true
 		}
@@ -109,15 +118,16 @@ func (m *Manager) assemble(buckets kv.Buckets, claimed chan<- error) (*parts, er
 	var err error
 	p.elector, err = election.New(election.Config{
 		Store: buckets.Control, Lease: m.set.LeaderLease, RequestTimeout: timing.RequestTimeout, Logger: m.set.Logger,
-		OnElected: m.elected, OnLost: m.demoted, OnSilence: func() { p.follower.Reconnected() },
+		OnElected: m.elected, OnLost: m.demoted, OnSilence: m.silent,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.follower = assignment.NewFollower(assignment.FollowerConfig{
 		Store: buckets.Control, Silence: m.set.LeaderLease / 2, RequestTimeout: timing.RequestTimeout,
-		Apply: m.apply,
-		Read:  p.elector.Observe,
+		Apply:  m.apply,
+		Read:   m.observeRead,
+		Unread: m.unread,
 		// Either may be gone, or another one than before.
 		Doubt: m.mendBuckets,
 		FeedBroken: func() {
@@ -167,7 +177,7 @@ func (m *Manager) route(e kv.Entry) {
 	p := m.parts
 	switch e.Key {
 	case election.Key:
-		p.elector.Observe(e)
+		m.observeLeader(e)
 		var version int64
 		if info, err := election.DecodeInfo(e); err == nil {
 			version = info.CommitVersion
@@ -177,7 +187,7 @@ func (m *Manager) route(e kv.Entry) {
 		p.follower.Observe(e, 0)
 	default:
 		worker := e.Key[len(heartbeat.KeyPrefix):]
-		if worker == m.WorkerID() {
+		if worker == m.WorkerID() || worker == m.set.WorkerID {
 			p.heartbeats.Observe(e)
 		}
 		m.runtime.Heard(worker, e)
@@ -197,10 +207,18 @@ func (m *Manager) reconnected() {
 func (m *Manager) compose(h *types.Heartbeat) bool {
 	lives := m.runtime.Compose(h)
 	h.Capabilities, h.Labels, h.Capacity = capabilities, m.set.Labels, m.set.Capacity
+	if m.set.Role != RoleWorker {
+		h.Role = m.set.Role
+	}
+	if m.set.Role.MayLead() {
+		h.MaxWorkers = m.set.MaxWorkers
+	}
 	m.mu.Lock()
 	leaving := m.phase == stopping && m.restartGrace == 0 // else the leader would move what is to stay
 	m.mu.Unlock()
 	switch {
+	case m.set.Role == RoleCoordinator:
+		h.State = types.WorkerCoordinating
 	case leaving:
 		h.State = types.WorkerDraining
 	case h.AppliedVersion == 0:
@@ -221,16 +239,20 @@ func (m *Manager) claimed(h types.Holder) {
 		m.fail(fmt.Errorf("parti: cannot follow the own heartbeat: %w", err))
 	}
 	p.follower.Begin(h)
-	p.elector.SetCandidate(h, true)
+	m.stand(func(c *candidacy) { c.begin(h) })
 	m.reached()
 	m.health.recover(causeFenced)
 	m.health.advance(types.StateWaiting, "claimed "+h.Worker)
+	if m.set.Role == RoleFollower {
+		m.described.Do(m.leaveSpec)
+	}
 }
 
 // fenced ends an incarnation. It runs on the publisher's goroutine.
 func (m *Manager) fenced(cause error) <-chan struct{} {
 	returned := m.runtime.Fence(cause)
-	m.parts.elector.SetCandidate(types.Holder{}, false)
+	m.lead.stepping(m, cause)
+	m.stand(func(c *candidacy) { c.begin(types.Holder{}) })
 	m.holder.Store(&types.Holder{Worker: m.WorkerID()})
 	m.health.degrade(causeFenced, fmt.Sprintf("the incarnation ended: %v", cause))
 	if errors.Is(cause, heartbeat.ErrKeyLost) {
@@ -259,6 +281,7 @@ func (m *Manager) trouble(err error, inARow int) {
 
 // apply hands a verified commit to the runtime. It runs on the follower's goroutine.
 func (m *Manager) apply(f assignment.Followed) {
+	m.stand((*candidacy).freed)
 	if !m.runtime.Apply(ownership.Commit{
 		Holder: f.Holder, Version: f.Version, LeaderRevision: f.LeaderRevision, Lifecycle: f.Lifecycle,
 		SourceRevision: f.SourceRevision, SourceRevisionKnown: f.SourceRevisionKnown, Digest: f.Digest, Entries: f.Entries,
@@ -266,7 +289,7 @@ func (m *Manager) apply(f assignment.Followed) {
 		return
 	}
 	m.parked.Store(int64(f.Parked))
-	if f.Digest == "" {
+	if f.Digest == "" && m.set.Role != RoleCoordinator {
 		return // not listed yet: this incarnation has only acknowledged
 	}
 	m.health.advance(types.StateStable, fmt.Sprintf("applied commit %d", f.Version))
@@ -288,6 +311,8 @@ func (m *Manager) fail(err error) {
 //
 // When ctx ends first, Stop stops waiting for handlers: those that have returned are released at once, the others when their lease has run
 // out, and the error wraps [ErrDrainTimeout] and names them. All errors are joined.
+//
+// A handler or hook must not wait for Stop, since Stop waits for it: call it from a goroutine of its own there.
 //
 // With [WithRestartGrace] the partitions stay assigned to this worker's ID instead, and nobody runs them until it is back. A grace
 // that is out of range is reported ([ErrInvalidConfig]) and the Manager stops without one.
@@ -320,6 +345,7 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 		m.set.Logger.Info("stopped", "worker", m.WorkerID(), "error", err)
 	}
 	m.health.setPhase(types.StateStopped, "stopped")
+	m.health.settle()
 	m.stopErr = errors.Join(err, m.hooks.wait(ctx))
 	m.changes.close()
 	close(m.stopped)
@@ -330,6 +356,7 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 func (m *Manager) leave(ctx context.Context, p *parts, restart time.Duration) error {
 	returned := m.runtime.Drain()
 	p.heartbeats.Notify()
+	m.lead.stepping(m, ErrStopped)
 	resigned := make(chan error, 1)
 	go func() { resigned <- p.elector.Stop(ctx) }()
 	select {
@@ -350,6 +377,7 @@ func (m *Manager) leave(ctx context.Context, p *parts, restart time.Duration) er
 	}
 	err = errors.Join(err, <-resigned)
 	p.follower.Stop()
+	err = errors.Join(drainError(m.runtime.Stop(ctx)), err)
 	p.feed.close()
-	return errors.Join(drainError(m.runtime.Stop(ctx)), err)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,7 @@ type Manager struct {
 	restartGrace time.Duration
 	ready        chan struct{} // closed when the first commit has been applied
 	readied      sync.Once
+	described    sync.Once // the group's spec was left
 
 	ctx    context.Context // ends when the Manager is stopped; for what runs in the background
 	cancel context.CancelFunc
@@ -49,7 +51,10 @@ type Manager struct {
 	holder  atomic.Pointer[types.Holder]
 	parked  atomic.Int64
 	mending atomic.Bool
-	lead    leadership
+
+	candidacy candidacy
+	stuck     bool // the newest commit cannot be read, which was said; the follower's goroutine owns it
+	lead      leadership
 }
 
 type phase uint8
@@ -88,10 +93,10 @@ func NewManager(js jetstream.JetStream, source types.PartitionSource, strategy t
 	if js == nil {
 		errs = append(errs, fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig))
 	}
-	if strategy == nil {
+	if isNil(strategy) {
 		errs = append(errs, fmt.Errorf("%w: the strategy is nil: use strategy.Sticky()", ErrInvalidConfig))
 	}
-	errs = append(errs, set.Validate(), checkSource(source))
+	errs = append(errs, set.Validate(), set.validateRole(), checkSource(source))
 	if v, ok := strategy.(interface{ Validate() error }); ok {
 		errs = append(errs, v.Validate())
 	}
@@ -102,8 +107,17 @@ func NewManager(js jetstream.JetStream, source types.PartitionSource, strategy t
 }
 
 // checkSource asks a source that can tell beforehand whether it can work.
+// isNil reports whether v is nil, or an interface that holds a nil pointer.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	p := reflect.ValueOf(v)
+	return p.Kind() == reflect.Pointer && p.IsNil()
+}
+
 func checkSource(source types.PartitionSource) error {
-	if source == nil {
+	if isNil(source) {
 		return fmt.Errorf("%w: the source is nil: use source.Static(partitions...)", ErrInvalidConfig)
 	}
 	if s, ok := source.(interface{ Validate() error }); ok {
@@ -146,6 +160,7 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 		FenceGrace: set.timing().FenceGrace, HeartbeatTTL: set.HeartbeatTTL,
 		Lease: m.lease, Observer: observer{m},
 		Notify:  func() { m.parts.heartbeats.Notify() },
+		Failed:  m.fail,
 		Expired: func(incarnation string) { m.parts.heartbeats.Fence(incarnation, ErrLeaseExpired) },
 		Metrics: set.Metrics, Logger: set.Logger,
 	})
@@ -165,7 +180,8 @@ func (m *Manager) call(f func()) {
 //
 // Errors that time may cure (no server, no JetStream leader yet) are retried until ctx ends, or for the configured StartTimeout
 // where it has no deadline; the error is [ErrNoServer] then. [ErrServerTooOld], [ErrJetStreamDisabled], [ErrPermission],
-// [ErrForeignBucket], [ErrNoPartitions] and [ErrWorkerIDTaken] are final.
+// [ErrForeignBucket], [ErrNoPartitions], [ErrWorkerIDTaken] and [ErrConnectionClosed] are final. ctx bounds the start only: its end
+// does not stop a Manager that has started.
 func (m *Manager) Start(ctx context.Context) error {
 	m.mu.Lock()
 	switch m.phase {
@@ -196,6 +212,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	switch {
+	case interrupted && m.js.Conn().IsClosed():
+		return ErrConnectionClosed
 	case interrupted:
 		return ErrStopped
 	case err != nil:
@@ -259,17 +277,20 @@ func (m *Manager) Subscribe() (<-chan StateChange, func()) { return m.changes.su
 
 // Status returns everything that a health page shows.
 func (m *Manager) Status() Status {
-	var s Status
+	s := Status{Role: m.set.Role}
 	m.health.fill(&s)
 	if h := m.holder.Load(); h != nil {
 		s.WorkerID, s.Incarnation = h.Worker, h.Incarnation
 	}
-	s.LeaseLeft = max(m.lease.Left(), 0)
+	if s.LeaseLeft = max(m.lease.Left(), 0); s.State == types.StateStopped {
+		s.LeaseLeft = 0
+	}
 	s.AppliedVersion, _ = m.runtime.Applied()
 	s.Parked = int(m.parked.Load())
 	if calc := m.lead.calculator(); calc != nil {
 		lead := calc.Status()
-		s.WorkersBehind, s.WorkersDamped = lead.Behind, lead.Damped
+		s.WorkersBehind, s.WorkersDamped, s.WorkersStandingBy = lead.Behind, lead.Damped, lead.StandingBy
+		s.StrategyFailures = lead.StrategyFailures
 	}
 	for _, p := range m.runtime.Partitions() {
 		switch p.State {
@@ -289,7 +310,7 @@ func (m *Manager) Status() Status {
 			s.Leader = info.Worker
 		}
 		_, s.Leading = p.elector.Leading()
-		s.Behind = p.follower.Highest() > s.AppliedVersion
+		s.Behind = p.follower.Highest() > s.AppliedVersion || p.follower.Unread()
 	}
 	return s
 }

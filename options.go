@@ -49,6 +49,11 @@ func WithWorkerID(id string) Option { return func(s *settings) { s.WorkerID = id
 // WithWorkerPool sets the prefix of the IDs that are claimed where none is given. Default "worker".
 func WithWorkerPool(prefix string) Option { return func(s *settings) { s.WorkerPool = prefix } }
 
+// WithRole sets whether this process runs partitions, and whether it may lead. Default [RoleWorker]: both. With [RoleCoordinator], which
+// takes no handler, no hooks of partitions, no labels and no capacity, IDs are claimed from the pool "coordinator" where no other one
+// than the default is set. A coordinator leads with its own source, strategy and settings, which should be those of the workers.
+func WithRole(r Role) Option { return func(s *settings) { s.Role = r } }
+
 // WithLabels sets what partitions with a label ask for.
 func WithLabels(labels ...string) Option {
 	return func(s *settings) { s.Labels = slices.Clone(labels) }
@@ -87,13 +92,19 @@ func WithWindows(coldStart, scale, settle time.Duration) Option {
 // WithExpectedWorkers ends the wait for further joins when n workers are there. Default 0: not known.
 func WithExpectedWorkers(n int) Option { return func(s *settings) { s.ExpectedWorkers = n } }
 
+// WithMaxWorkers limits how many workers are given partitions. Those beyond stand by: they follow, and take over at once when one leaves
+// or dies. Who has partitions keeps them; among the others the order is that of their IDs, whatever their labels are. A worker within its
+// restart grace counts, one that is drained does not. Where the limit is lowered, the workers with the highest IDs give up what they
+// have. Default 0: no limit. The leader's setting counts.
+func WithMaxWorkers(n int) Option { return func(s *settings) { s.MaxWorkers = n } }
+
 // WithCooldown sets the shortest time between two commits made for joins. Default 10 s.
 func WithCooldown(d time.Duration) Option { return func(s *settings) { s.Cooldown = d } }
 
-// WithDampingPeriod sets how long a worker that comes and goes is given nothing, for example a minute; it doubles with each time, up to
-// ten times as long. Default 0: no damping. A worker that is restarted soon after it was given partitions waits for its share, too, so
-// do not combine it with rolling restarts that use no grace. Where it is set, a stuck worker that was evicted is damped as well; otherwise
-// it gets its share again when it is back. The leader's setting counts.
+// WithDampingPeriod sets how long a worker that comes and goes is given nothing; it doubles with each time, up to ten times as long.
+// Default a minute; 0: no damping. It comes and goes who dies within the period after others gave up partitions for it, or leaves in good
+// order within it twice in a row. Restarts, drains, and a change of the leader do not count. Until the period is over the worker is ready
+// and has nothing, see Status.WorkersDamped. A stuck worker that was evicted is given nothing for at least a minute, whatever is set here.
 func WithDampingPeriod(d time.Duration) Option { return func(s *settings) { s.DampingPeriod = d } }
 
 // WithOwnership chooses what happens when the store cannot be reached for longer than the lease. Default [Exclusive].

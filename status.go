@@ -18,12 +18,14 @@ type Status struct {
 	WorkerID string
 	// Incarnation is the present life of the ID; empty while there is none.
 	Incarnation string
+	Role        Role
 	// Leader is the ID of the leader as last heard; empty where none is known. Leading reports whether it is this worker.
 	Leader  string
 	Leading bool
 	// LeaseLeft is how long this worker may go on without reaching the server; 0 where it may not.
 	LeaseLeft time.Duration
-	// AppliedVersion is the commit that this worker follows; Behind reports that it knows of a newer one.
+	// AppliedVersion is the commit that this worker follows; Behind reports that it knows of a newer one,
+	// be it one that it cannot read.
 	AppliedVersion int64
 	Behind         bool
 	// Running, Waiting and Draining count partitions: started and not cancelled; not yet released by earlier holders; told to end
@@ -34,8 +36,11 @@ type Status struct {
 	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
 	Parked int
 	// WorkersBehind are the workers that heartbeat and do not follow the commit, and WorkersDamped those that are given nothing for now
-	// because they come and go. Known to the leader only.
-	WorkersBehind, WorkersDamped []string
+	// because they come and go; WorkersStandingBy are those beyond MaxWorkers. Known to the leader only.
+	WorkersBehind, WorkersDamped, WorkersStandingBy []string
+	// StrategyFailures is how often in a row the strategy has failed: meanwhile the last good assignment stays, and what has no owner goes
+	// to the worker with the least load. Known to the leader only.
+	StrategyFailures int
 	// Overdue are the partitions whose handler ignores that its context has ended.
 	Overdue []string
 	// Degraded says why the state is StateDegraded; empty otherwise. DegradedSince is since when.
@@ -57,10 +62,13 @@ func (s Status) Ready() bool {
 
 // health is the owner of the Manager's state: it derives it from what the parts report, and tells about changes.
 type health struct {
-	notify func(StateChange) // called under mu, in order; must not block
+	notify func(StateChange) // called in order, one at a time, without mu: it may ask for the state; must not block
 
 	mu       sync.Mutex
-	phase    types.State // init, joining, waiting, stable, stopping, stopped
+	settled  *sync.Cond    // signalled when everything has been told
+	untold   []StateChange // happened, and not told yet
+	telling  bool          // somebody is telling
+	phase    types.State   // init, joining, waiting, stable, stopping, stopped
 	leader   types.CalculatorState
 	degraded map[string]string // reason by cause
 	state    types.State
@@ -70,7 +78,9 @@ type health struct {
 }
 
 func newHealth(notify func(StateChange)) *health {
-	return &health{notify: notify, degraded: map[string]string{}}
+	h := &health{notify: notify, degraded: map[string]string{}}
+	h.settled = sync.NewCond(&h.mu)
+	return h
 }
 
 func (h *health) setPhase(phase types.State, reason string) {
@@ -115,7 +125,34 @@ func (h *health) update(reason string, change func()) {
 	if next := h.derive(); next != h.state {
 		c := StateChange{From: h.state, To: next, At: time.Now(), Reason: reason}
 		h.state, h.since = next, c.At
+		h.untold = append(h.untold, c)
+		h.tell()
+	}
+}
+
+// tell tells what has happened, unless somebody is at it, who will go on with this. Held: mu, which is released meanwhile.
+func (h *health) tell() {
+	if h.telling {
+		return
+	}
+	h.telling = true
+	for len(h.untold) > 0 {
+		c := h.untold[0]
+		h.untold = h.untold[1:]
+		h.mu.Unlock()
 		h.notify(c)
+		h.mu.Lock()
+	}
+	h.telling = false
+	h.settled.Broadcast()
+}
+
+// settle returns when everything that has happened was told.
+func (h *health) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.telling {
+		h.settled.Wait()
 	}
 }
 

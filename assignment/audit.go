@@ -93,15 +93,20 @@ func (l *loop) audit(now time.Time, until func(time.Time)) {
 	lag := l.audits.lags[h]
 	lag.tried = now // another full grace before it is tried again
 	l.audits.lags[h] = lag
+	l.restraint.probation.evict(h.Worker, h.Incarnation, now)
 	l.wg.Go(func() {
-		if !l.c.evict(l.ctx, h, version) {
-			return
-		}
+		evicted := l.c.evict(l.ctx, h, version)
 		select {
-		case l.repaired <- h.Worker:
+		case l.repaired <- repair{h.Worker, evicted}:
 		case <-l.ctx.Done():
 		}
 	})
+}
+
+// repair is the outcome of an eviction. evicted: the key is gone, or may be.
+type repair struct {
+	worker  string
+	evicted bool
 }
 
 // evict deletes the key of a worker that heartbeats and does not follow: so it fences itself and claims anew, and those who wait for it
@@ -131,6 +136,7 @@ func (c *Calculator) evict(ctx context.Context, h types.Holder, version int64) b
 	case errors.Is(err, errRecovered), ctx.Err() != nil:
 	default:
 		c.cfg.Logger.Warn("stuck worker not evicted", "worker", h.Worker, "error", err)
+		return kv.IsUnknown(err) || kv.IsTimeout(err) // the key may be gone all the same
 	}
 	return false
 }

@@ -62,6 +62,7 @@ type Calculator struct {
 	sourceSaid chan struct{}
 	desk       *desk                     // nil: there are no orders
 	troubleAt  atomic.Pointer[time.Time] // the last NoteTrouble
+	reread     atomic.Bool               // see Reread
 	strategy   caller[[]int]
 	source     caller[sourceList]
 	watch      caller[<-chan struct{}]
@@ -83,8 +84,10 @@ type CalculatorStatus struct {
 	Partitions, Parked int
 	// Behind are the workers that heartbeat and have not applied the present commit within ApplyGracePeriod, sorted.
 	Behind []string
-	// Damped are the workers that are given nothing for now because they come and go, sorted.
+	// Damped are the workers that are given nothing for now because they come and go, or were evicted for not following, sorted.
 	Damped []string
+	// StandingBy are the workers beyond MaxWorkers, sorted.
+	StandingBy []string
 	// SourceSuspicious: the source shows so much less than before that it is not believed yet.
 	SourceSuspicious bool
 	// StrategyFailures counts the failures of the strategy in a row.

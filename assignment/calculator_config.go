@@ -42,6 +42,8 @@ type Config struct {
 	SettleDelay time.Duration
 	// ExpectedWorkers, where not 0, ends a window at once when so many are there.
 	ExpectedWorkers int
+	// MaxWorkers, where not 0, is how many workers are given partitions at most. The others stand by.
+	MaxWorkers int
 	// Cooldown is the least time between two commits for joins (10 s).
 	Cooldown time.Duration
 	// EmergencyGracePeriod is how long a worker has to be missing of whom the server has not said that it expired (TTL/2).
@@ -52,8 +54,8 @@ type Config struct {
 	// LabelSpillGrace is how long nobody may have carried a label before partitions with it are placed like those without one; until
 	// then they are parked. 0 means at once; negative (types.NeverSpill): never.
 	LabelSpillGrace time.Duration
-	// DampingPeriod is how long a worker that left soon after it was given partitions is given none when it is back (60 s). It doubles
-	// each time, up to ten times as long.
+	// DampingPeriod is how long a worker that died soon after others gave up partitions for it is given none when it is back (60 s). It
+	// doubles each time, up to ten times as long. Leaving in good order counts when it happens twice in a row.
 	DampingPeriod time.Duration
 
 	// ApplyGracePeriod is how long a worker may be behind the commit before it is reported (2 × HeartbeatTTL).
@@ -92,12 +94,30 @@ type Config struct {
 	Logger  *slog.Logger
 	// OnStateChange, if set, is called by the loop after each transition, in order. It must return at once.
 	OnStateChange func(from, to types.CalculatorState, reason string)
+	// OnRebalanceStarted, if set, is called by the loop when it begins to make a commit, with the reason and the version in force, and
+	// OnRebalanceEnded when that has succeeded, was not needed, or has failed. A calculator that is stopped in between tells no end. They
+	// must return at once.
+	OnRebalanceStarted func(reason string, version int64)
+	OnRebalanceEnded   func(RebalanceResult)
 	// OnListing, if set, is called after each listing of the workers, from one goroutine: with nil for a complete one, or with the error, how
 	// many have failed in a row, and since when. It must return at once.
 	OnListing func(err error, failed int, since time.Time)
+	// OnTrouble, if set, is called with each new failure of the source, of the strategy, or of a commit. It must not block.
+	OnTrouble func(error)
 	// OnStepDown, if set, is called once when the calculator has ended by itself, with the reason: the lead must be given up. It
 	// runs after everything has ended, and may call Stop.
 	OnStepDown func(error)
+}
+
+// RebalanceResult is what came of making a commit.
+type RebalanceResult struct {
+	Reason string
+	// Version is in force afterwards; where nothing had to change, or Err is set, it is the one before.
+	Version int64
+	// Moved counts the partitions that went from one worker to another.
+	Moved int
+	Took  time.Duration
+	Err   error
 }
 
 func (cfg *Config) setDefaults() {
@@ -161,6 +181,7 @@ func (cfg *Config) validate() error {
 	need(cfg.UnlabeledPolicy == types.UnlabeledDedicated || cfg.UnlabeledPolicy == types.UnlabeledShared, "UnlabeledPolicy must be dedicated or shared")
 	need(cfg.AuditInterval > 0, "AuditInterval must be positive, or 0 for its default")
 	need(cfg.MaxStrategyFailures > 0, "MaxStrategyFailures must be positive, or 0 for its default")
+	need(cfg.MaxWorkers >= 0, "MaxWorkers must not be negative")
 	need(cfg.ExpectedWorkers >= 0, "ExpectedWorkers must not be negative")
 	return errors.Join(errs...)
 }

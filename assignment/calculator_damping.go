@@ -1,30 +1,35 @@
 package assignment
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // mostDamping is the longest damping, in periods.
 const mostDamping = 10
 
-// damper holds back workers that come and go: giving one its share moves partitions of others, and all for nothing if it leaves soon.
-// The rule: a worker ID to which others' partitions were moved, and that left within the damping period after that, is given nothing
-// until the period has passed since. If it leaves soon after that again, the period doubles, up to ten times the first. Who stays
-// for a period starts afresh.
+// damper finds the workers that come and go: giving one its share moves partitions of others, and all for nothing if it is gone soon.
 //
-// Until then the commit lists the worker with nothing, so it is ready, and its leaving moves nothing. It belongs to the loop, and
-// a new leader starts without memory.
+// What counts is a life under one ID that began with an admission, a decision that moved partitions of others to it which could have
+// stayed, and that ended within the damping period after that. If such a life ends by a death (an expiry, or a key that vanished),
+// the ID is given nothing until the period has passed since the admission. If that happens to the next life too, the period doubles, up to
+// ten times the first. Who stays for the period starts afresh.
+//
+// A departure in good order counts only if the life before was as short: one restart, also of the whole fleet, is an operation, and
+// several within a period are flapping. Never counted are a drain, an eviction by an operator, a stop with a restart grace, a
+// return in place, and a death of somebody for whom nobody gave anything up.
+//
+// A new leader takes everybody whom the commit lists for somebody who has been there for long; only the ends of lives whose admission
+// it has made itself count. It goes on holding back those that it finds held back, see restraint.inherit. The doubling starts anew.
+//
+// It belongs to the loop.
 type damper struct {
 	period time.Duration // 0: no damping
 	lives  map[string]*life
-	damped []string // of the last look, sorted
 }
 
 // life is what is remembered of a worker ID.
 type life struct {
 	listed   bool      // the last decision could give it partitions
-	admitted time.Time // when others' partitions were last moved for it; zero: they never were
+	admitted time.Time // when others gave up partitions for this life; zero: they never did
+	hasty    bool      // the life before ended in good order, and as soon
 	period   time.Duration
 	until    time.Time // it is given nothing before
 }
@@ -33,102 +38,101 @@ func newDamper(period time.Duration) *damper {
 	return &damper{period: period, lives: make(map[string]*life)}
 }
 
-// look takes the targets among the seats that are damped, and says when one will no longer be. Damping yields where it would leave
-// fewer than half of the workers, and where partitions are parked that the worker may take.
-func (d *damper) look(s *sitting, parked map[string]bool, now time.Time) {
-	d.damped = d.damped[:0]
-	if d.period <= 0 {
-		return
+// until returns until when the ID is damped; false: it is not.
+func (d *damper) until(id string, now time.Time) (time.Time, bool) {
+	l := d.lives[id]
+	if l == nil || l.listed || !now.Before(l.until) {
+		return time.Time{}, false
 	}
-	var held []int
-	for i := range s.seats {
-		w := &s.seats[i]
-		l := d.lives[w.Worker.Worker]
-		if w.Target && l != nil && !l.listed && now.Before(l.until) && !mayTake(&w.Worker, parked) {
-			held = append(held, i)
-		}
-	}
-	if 2*len(held) > s.targets {
-		return
-	}
-	for _, i := range held {
-		w := &s.seats[i]
-		w.Target, w.Listed = false, true
-		s.targets--
-		s.until(d.lives[w.Worker.Worker].until)
-		d.damped = append(d.damped, w.Worker.Worker)
-	}
+	return l.until, true
 }
 
-// decided takes in what a decision made of the seats. moved: it gave partitions of one worker to another.
-func (d *damper) decided(seats []seat, moved bool, now time.Time) {
+// verdict is what a decision made of the workers.
+type verdict struct {
+	seats []seat
+	// ended says of workers that the decision left out how they went; true: they died.
+	ended map[string]bool
+	// gained are the workers to which it moved partitions that could have stayed with others.
+	gained map[string]bool
+}
+
+// verdictOf says who died, and who left of its own will or an operator's.
+func verdictOf(seats []seat, dead, gone []string, gained map[string]bool) verdict {
+	v := verdict{seats: seats, gained: gained, ended: make(map[string]bool, len(dead)+len(gone))}
+	for _, id := range gone {
+		v.ended[id] = false
+	}
+	for _, id := range dead {
+		v.ended[id] = true
+	}
+	return v
+}
+
+// decided takes in a decision.
+func (d *damper) decided(v verdict, now time.Time) {
 	if d.period <= 0 {
 		return
 	}
-	there := make(map[string]bool, len(seats))
-	for i := range seats {
-		w := &seats[i]
+	there := make(map[string]bool, len(v.seats))
+	for i := range v.seats {
+		w := &v.seats[i]
 		id := w.Worker.Worker
-		there[id] = w.Target || w.held || w.GraceUntil != 0
 		l := d.lives[id]
-		if !w.Target || l != nil && l.listed {
-			continue
-		}
-		if l == nil {
-			l = &life{}
-			d.lives[id] = l
-		}
-		l.listed = true
-		if moved {
-			l.admitted = now
-		} else {
-			l.admitted = time.Time{}
+		switch {
+		case w.held:
+			there[id] = true
+		case w.GraceUntil != 0:
+			if there[id] = true; l != nil { // it has said so: what follows is no flapping
+				l.admitted, l.hasty = time.Time{}, false
+			}
+		case w.Target:
+			there[id] = true
+			d.admit(id, v.gained[id], now)
 		}
 	}
 	for id, l := range d.lives {
+		died, ended := v.ended[id]
 		switch {
 		case l.listed && !there[id]:
-			if d.departed(l, now); l.period == 0 {
+			if l.end(d.period, ended, died, now); l.period == 0 && !l.hasty {
 				delete(d.lives, id)
 			}
-		case !l.listed && now.After(l.until.Add(mostDamping*d.period)):
+		case !l.listed && now.After(later(l.until, l.admitted).Add(mostDamping*d.period)):
 			delete(d.lives, id)
 		}
 	}
 }
 
-// departed judges a worker that is a target no more.
-func (d *damper) departed(l *life, now time.Time) {
-	l.listed = false
-	switch stayed := now.Sub(l.admitted); {
-	case l.admitted.IsZero():
-	case stayed >= max(l.period, d.period):
-		l.period = 0
-	default:
-		l.period = min(max(2*l.period, d.period), mostDamping*d.period)
-		l.until = l.admitted.Add(l.period)
-	}
-}
-
-// evicted damps a worker that is evicted, however long it had stayed: it claims its ID anew within moments, and whatever made it stuck may
-// not be over.
-func (d *damper) evicted(id string, now time.Time) {
+// admit notes that the ID is a target from now on, if it was not.
+func (d *damper) admit(id string, gained bool, now time.Time) {
 	l := d.lives[id]
 	if l == nil {
 		l = &life{}
 		d.lives[id] = l
 	}
-	l.listed, l.admitted = false, now
-	l.period = min(max(2*l.period, d.period), mostDamping*d.period)
-	l.until = now.Add(l.period)
+	if l.listed {
+		return
+	}
+	l.listed, l.admitted = true, time.Time{}
+	if gained {
+		l.admitted = now
+	}
 }
 
-// damp holds back those who come and go.
-func (l *loop) damp(s *sitting, now time.Time) {
-	l.damper.look(s, l.parkedLabels, now)
-	if !slices.Equal(l.damped, l.damper.damped) {
-		l.damped = slices.Clone(l.damper.damped)
-		l.cfg.Logger.Info("workers that come and go are given nothing for now", "workers", l.damped)
-		l.cfg.Metrics.WorkersDamped(len(l.damped))
+// end judges a life that is over, by a death or a departure, or that is a target no more, because it is drained.
+func (l *life) end(period time.Duration, ended, died bool, now time.Time) {
+	l.listed = false
+	hasty := l.hasty
+	l.hasty = false
+	switch {
+	case !ended, l.admitted.IsZero():
+	case now.Sub(l.admitted) >= max(l.period, period):
+		l.period = 0
+	case died || hasty || l.period > 0:
+		l.hasty = true
+		l.period = min(max(2*l.period, period), mostDamping*period)
+		l.until = l.admitted.Add(l.period)
+	default:
+		l.hasty = true
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/types"
 )
 
@@ -18,6 +19,13 @@ func (l *loop) finish(r jobResult) error {
 	}
 	if r.published || r.err != nil && !r.bootstrap {
 		l.cfg.Metrics.Rebalanced(r.reason, r.took, r.moved, r.err)
+	}
+	if f := l.cfg.OnRebalanceEnded; f != nil && !r.bootstrap {
+		in := r.committed
+		if r.err != nil {
+			in = l.committed
+		}
+		f(RebalanceResult{Reason: r.reason, Version: versionOf(in), Moved: r.moved, Took: r.took, Err: r.err})
 	}
 	if r.err != nil {
 		return l.failed(r)
@@ -54,6 +62,9 @@ func (l *loop) decided(r jobResult) error {
 			l.timing.lastJoins = now
 		}
 		l.scratch = false
+		if len(r.reissue) > 0 {
+			l.timing.lost.reissued(now)
+		}
 	}
 	l.committed, l.takeover = r.committed, false
 	l.settled, l.generation, l.orderly = r.seats, r.generation, r.orders
@@ -66,7 +77,7 @@ func (l *loop) decided(r jobResult) error {
 	}
 	l.timing.urgentSince, l.timing.windowSince = time.Time{}, time.Time{}
 	l.countParked()
-	l.damper.decided(r.seats, r.moved > 0, now)
+	l.restraint.decided(verdictOf(r.seats, r.dead, r.left, r.gained), now)
 	l.pools.spilled = r.spilled
 	l.pools.report(l.c, r.seats, l.committed)
 	err := l.judgeStrategy(r, now)
@@ -122,6 +133,11 @@ func (l *loop) failed(r jobResult) error {
 	return nil
 }
 
+// trouble reports whether the error says that the store was out of reach.
+func trouble(err error) bool {
+	return kv.IsTimeout(err) || kv.IsUnknown(err) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, types.ErrPartialListing)
+}
+
 func (l *loop) answer(r jobResult) {
 	for _, q := range r.requests {
 		q.done <- r.err
@@ -159,7 +175,8 @@ func (l *loop) status() *CalculatorStatus {
 		Partitions:       len(l.source.list.partitions),
 		Parked:           l.parked,
 		Behind:           l.audits.behind,
-		Damped:           l.damped,
+		Damped:           l.heldBack,
+		StandingBy:       l.standby,
 		SourceSuspicious: l.source.shrink.Suspicious(),
 		StrategyFailures: l.failures,
 		RecoveryUntil:    l.roster.recovery.until(time.Now()),
@@ -169,6 +186,18 @@ func (l *loop) status() *CalculatorStatus {
 		s.LastError = errors.Join(l.source.err, l.strategyErr)
 	}
 	return s
+}
+
+// complain tells the owner of a failure that is another one than the last time.
+func (l *loop) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != l.complaint && err != nil && l.cfg.OnTrouble != nil {
+		l.cfg.OnTrouble(err)
+	}
+	l.complaint = text
 }
 
 func versionOf(s *plan.State) int64 {

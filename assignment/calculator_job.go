@@ -30,10 +30,12 @@ type job struct {
 	reissue    []types.Holder // the store lost commits
 	seen       []int64        // versions seen elsewhere
 	requests   []*request
-	inPlace    bool            // keep everything where it is, and ask no strategy
-	spilled    map[string]bool // labels that nobody has carried for their grace
-	orders     int             // generation of the mandates
-	banned     func(partitionID, worker string) bool
+	inPlace    bool                // keep everything where it is, and ask no strategy
+	spilled    map[string]bool     // labels that nobody has carried for their grace
+	orders     int                 // generation of the mandates
+	banned     map[string][]string // by partition, workers that are not to have it
+	// dead and left are the workers that the last commit lists and that have no seat, because they died, or left of their own will.
+	dead, left []string
 }
 
 // jobResult is what came of a job.
@@ -43,6 +45,7 @@ type jobResult struct {
 	committed *plan.State
 	published bool
 	moved     int
+	gained    map[string]bool // workers for which others gave up partitions
 	// asked: the strategy was to be asked; strategyErr is why its answer was not used.
 	asked       bool
 	strategyErr error
@@ -90,6 +93,7 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 		Previous:   j.committed,
 		Released:   c.monitor.Released,
 		Reissue:    j.reissue,
+		Barred:     j.banned,
 
 		SharedUnlabeled: c.cfg.UnlabeledPolicy == types.UnlabeledShared,
 		Spill:           func(label string) bool { return j.spilled[label] },
@@ -102,7 +106,7 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 	if r.err = ctx.Err(); r.err != nil {
 		return
 	}
-	next, err := problem.NextOf(problem.Bar(answer, j.banned))
+	next, err := problem.NextOf(answer)
 	if err != nil {
 		r.err = err
 		return
@@ -128,7 +132,7 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 		r.err = err
 		return
 	}
-	r.committed, r.published, r.moved = next.State, true, next.Moved
+	r.committed, r.published, r.moved, r.gained = next.State, true, next.Moved, next.Gained
 }
 
 // settleHeld gives the workers that are only held for a while the grace that the last commit says of them, and reports whether the

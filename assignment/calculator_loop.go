@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/types"
 )
 
@@ -53,7 +51,8 @@ type loop struct {
 
 	running    bool
 	retry      *backoff.Backoff
-	err        error // of the last job
+	err        error  // of the last job
+	complaint  string // what the owner was told last
 	requests   []*request
 	settled    []seat // what was decided on last
 	profiles   map[types.Holder]profile
@@ -66,12 +65,14 @@ type loop struct {
 	strategyAt    time.Time
 	strategyErr   error
 
-	pools  labelPools
-	damper *damper
-	damped []string // as last reported
-	audits audit
-	// repaired gets the IDs of workers whose key the audit has deleted.
-	repaired chan string
+	pools     labelPools
+	restraint *restraint
+	heldBack  []string // as last reported
+	// standby are the workers beyond MaxWorkers, as last reported.
+	standby []string
+	audits  audit
+	// repaired gets the outcomes of the audit's evictions.
+	repaired chan repair
 
 	members            []types.Holder // of the last evaluation
 	relisted           time.Time
@@ -126,8 +127,8 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 			l.view = c.monitor.Workers()
 		case <-c.sourceSaid:
 			l.source.next = time.Time{}
-		case id := <-l.repaired:
-			l.damper.evicted(id, time.Now())
+		case r := <-l.repaired:
+			l.restraint.probation.repaired(r.worker, r.evicted, time.Now())
 		case o := <-l.seen:
 			l.looked(o)
 		case r := <-c.requests:
@@ -141,7 +142,9 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 			return nil
 		}
 		next := l.step(time.Now())
-		c.status.Store(l.status())
+		s := l.status()
+		c.status.Store(s)
+		l.complain(s.LastError)
 		timer.Reset(max(0, time.Until(next)))
 	}
 }
@@ -149,7 +152,7 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 func (c *Calculator) newLoop(ctx context.Context) *loop {
 	return &loop{
 		c: c, cfg: &c.cfg, ctx: ctx,
-		repaired: make(chan string), jobs: make(chan jobResult, 1), seen: make(chan lookup, 1),
+		repaired: make(chan repair), jobs: make(chan jobResult, 1), seen: make(chan lookup, 1),
 		roster:        newRoster(&c.cfg, c.monitor.Released),
 		source:        newSourceView(&c.cfg),
 		timing:        timing{cfg: &c.cfg},
@@ -157,7 +160,7 @@ func (c *Calculator) newLoop(ctx context.Context) *loop {
 		strategyRetry: backoff.New(c.cfg.SourceInterval/6, c.cfg.SourceInterval),
 		profiles:      make(map[types.Holder]profile),
 		pools:         newLabelPools(c.cfg.LabelSpillGrace),
-		damper:        newDamper(c.cfg.DampingPeriod),
+		restraint:     newRestraint(c.cfg.DampingPeriod),
 	}
 }
 
@@ -165,12 +168,6 @@ func (c *Calculator) newLoop(ctx context.Context) *loop {
 func (c *Calculator) shutDown() error {
 	c.sm.ReturnToIdle()
 	return c.monitor.Stop(context.Background())
-}
-
-func (l *loop) requested(r *request) {
-	r.after = l.source.started
-	l.requests = append(l.requests, r)
-	l.source.next = time.Time{}
 }
 
 // step does what is due, and returns when something will be due without an event.
@@ -194,6 +191,9 @@ func (l *loop) step(now time.Time) time.Time {
 	if l.running {
 		return next
 	}
+	if l.c.reread.Swap(false) {
+		l.booted = false
+	}
 	if !l.booted {
 		if now.Before(l.timing.retryAt) {
 			until(l.timing.retryAt)
@@ -211,7 +211,8 @@ func (l *loop) step(now time.Time) time.Time {
 	s := l.roster.evaluate(l.view, l.committed, now)
 	until(s.next)
 	l.relist(&s, now, until)
-	l.damp(&s, now)
+	l.restrain(&s, now)
+	l.limit(&s)
 	until(s.next)
 	l.audit(now, until)
 	l.noteMembers(&s, now)
@@ -261,161 +262,4 @@ func (l *loop) noteMembers(s *sitting, now time.Time) {
 		l.members, l.timing.quietSince = members, now
 	}
 	l.counts(s)
-}
-
-// act begins what is to be done now, and shows what is waited for.
-func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
-	if !l.sourceReady(now, until) {
-		return
-	}
-	if l.lostCommit() && !l.scratch && l.checked < l.view.Applied {
-		// Perhaps only what was read of the store was old.
-		l.checked, l.booted = l.view.Applied, false
-		l.begin(job{bootstrap: true})
-		return
-	}
-	if l.takeManual(s) {
-		return
-	}
-	f := facts{
-		change:     compare(l.committed, s, l.profiles),
-		first:      l.committed == nil,
-		takeover:   l.takeover,
-		lost:       l.lostCommit(),
-		partitions: l.source.generation != l.generation,
-		orders:     l.roster.mandates.generation != l.orderly || s.due(),
-		strategy:   l.strategyAt,
-		targets:    s.targets,
-		spill:      l.pools.overdue(l.spilled(s, now, until)),
-		relief:     l.relief(s),
-	}
-	if sameSeats(s.seats, l.settled) && l.err == nil {
-		f.change = change{} // decided on already
-	}
-	inPlace := f.inPlace()
-	reason, at, window := l.timing.decide(f, now)
-	switch {
-	case reason == "":
-		l.c.sm.ReturnToIdle()
-	case now.Before(at):
-		until(at)
-		if window {
-			l.c.sm.EnterScaling(reason)
-		}
-	default:
-		l.rebalance(reason, s, nil, inPlace)
-	}
-}
-
-// sourceReady reports whether there are partitions to decide on. A new leader waits a moment for the source before it goes on
-// with those of the last commit.
-func (l *loop) sourceReady(now time.Time, until func(time.Time)) bool {
-	if !l.source.asked {
-		if patience := l.bootedAt.Add(firstSourceWait); now.Before(patience) {
-			until(patience)
-			return false
-		}
-	}
-	return l.source.known
-}
-
-// lostCommit reports whether the store's commit is older than one that a worker has applied, or gone.
-func (l *loop) lostCommit() bool {
-	return l.scratch || l.view.Applied > 0 && (l.committed == nil || l.committed.Version < l.view.Applied)
-}
-
-// takeManual begins a rebalance that was asked for, if the source has been read for it.
-func (l *loop) takeManual(s *sitting) bool {
-	ready := slices.ContainsFunc(l.requests, func(r *request) bool { return r.ready })
-	if !ready || s.targets == 0 {
-		return false
-	}
-	var take, keep []*request
-	for _, r := range l.requests {
-		if r.ready {
-			take = append(take, r)
-		} else {
-			keep = append(keep, r)
-		}
-	}
-	l.requests = keep
-	l.rebalance(take[0].reason, s, take, false)
-	return true
-}
-
-// rebalance begins a job that makes the next commit. inPlace: the strategy is not asked, and nothing that has an owner moves.
-func (l *loop) rebalance(reason string, s *sitting, requests []*request, inPlace bool) {
-	sm := l.c.sm
-	switch {
-	case reason == types.LifecycleEmergency:
-		sm.TryClaimEmergency()
-	case !sm.EnterRebalancing(reason):
-		sm.TryClaimRebalancing(reason)
-	}
-	j := job{
-		reason: reason, seats: s.seats, committed: l.committed, requests: requests,
-		source: l.source.list, generation: l.source.generation,
-		seen: []int64{l.view.Applied, l.cfg.SeenVersion}, inPlace: inPlace,
-		banned: l.roster.mandates.ban(s.seats), orders: l.roster.mandates.generation,
-	}
-	j.spilled, _ = l.pools.due(time.Now())
-	if l.lostCommit() {
-		if j.reissue = l.c.monitor.Suspects(); len(j.reissue) == 0 { // nobody can run anything; the entries are new all the same
-			j.reissue = []types.Holder{s.seats[0].Holder}
-		}
-		l.cfg.Logger.Warn("the store lost a commit; every partition is given out anew", "applied", l.view.Applied, "holders", len(j.reissue))
-	}
-	l.begin(j)
-}
-
-func (l *loop) begin(j job) {
-	l.running = true
-	l.wg.Go(func() { l.jobs <- l.c.do(l.ctx, j) })
-}
-
-// lookDue reports whether the source is to be looked at now.
-func (l *loop) lookDue(now time.Time) bool { return !l.source.running && !now.Before(l.source.next) }
-
-func (l *loop) look() {
-	l.source.running = true
-	l.source.started++
-	number := l.source.started
-	l.wg.Go(func() { l.seen <- l.c.look(l.ctx, number) })
-}
-
-// looked takes in an observation of the source.
-func (l *loop) looked(o lookup) {
-	l.source.running = false
-	vouched := slices.ContainsFunc(l.requests, func(r *request) bool { return !r.ready && r.after < o.number })
-	before := l.source.err
-	l.source.take(o, vouched, l.view.Applied > 0, l.cfg.SourceInterval)
-	l.source.log(l.cfg.Logger, before)
-	var keep []*request
-	for _, r := range l.requests {
-		switch {
-		case r.ready, r.after >= o.number:
-		case o.err != nil:
-			r.done <- o.err
-			continue
-		default:
-			r.ready = true
-		}
-		keep = append(keep, r)
-	}
-	l.requests = keep
-	if slices.ContainsFunc(keep, func(r *request) bool { return !r.ready }) {
-		l.source.next = time.Time{}
-	}
-}
-
-func sameSeats(a, b []seat) bool {
-	return slices.EqualFunc(a, b, func(x, y seat) bool {
-		return x.Holder == y.Holder && x.Target == y.Target && x.GraceUntil == y.GraceUntil && x.held == y.held && x.plain == y.plain &&
-			x.Listed == y.Listed && x.next == y.next && x.waits == y.waits && profileOf(&x.Worker).same(profileOf(&y.Worker))
-	})
-}
-
-// trouble reports whether the error says that the store was out of reach.
-func trouble(err error) bool {
-	return kv.IsTimeout(err) || kv.IsUnknown(err) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, types.ErrPartialListing)
 }

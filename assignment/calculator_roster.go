@@ -23,6 +23,8 @@ type seat struct {
 	held bool
 	// plain: it does not speak the commit protocol, and gets an alias.
 	plain bool
+	// standby: it is beyond MaxWorkers, and takes over when another one leaves.
+	standby bool
 	// next is the partition that a drain takes from it now; waits: it has not returned the one before.
 	next  string
 	waits bool
@@ -60,6 +62,8 @@ type sitting struct {
 	next time.Time
 	// relist: a complete listing is wanted by next.
 	relist bool
+	// standby are the workers beyond MaxWorkers, sorted.
+	standby []string
 
 	targets, live, legacy, held int
 }

@@ -204,3 +204,44 @@ func (v *sourceView) log(logger *slog.Logger, before error) {
 		logger.Info("source usable again", "partitions", len(v.list.partitions))
 	}
 }
+
+func (l *loop) requested(r *request) {
+	r.after = l.source.started
+	l.requests = append(l.requests, r)
+	l.source.next = time.Time{}
+}
+
+// lookDue reports whether the source is to be looked at now.
+func (l *loop) lookDue(now time.Time) bool { return !l.source.running && !now.Before(l.source.next) }
+
+func (l *loop) look() {
+	l.source.running = true
+	l.source.started++
+	number := l.source.started
+	l.wg.Go(func() { l.seen <- l.c.look(l.ctx, number) })
+}
+
+// looked takes in an observation of the source.
+func (l *loop) looked(o lookup) {
+	l.source.running = false
+	vouched := slices.ContainsFunc(l.requests, func(r *request) bool { return !r.ready && r.after < o.number })
+	before := l.source.err
+	l.source.take(o, vouched, l.view.Applied > 0, l.cfg.SourceInterval)
+	l.source.log(l.cfg.Logger, before)
+	var keep []*request
+	for _, r := range l.requests {
+		switch {
+		case r.ready, r.after >= o.number:
+		case o.err != nil:
+			r.done <- o.err
+			continue
+		default:
+			r.ready = true
+		}
+		keep = append(keep, r)
+	}
+	l.requests = keep
+	if slices.ContainsFunc(keep, func(r *request) bool { return !r.ready }) {
+		l.source.next = time.Time{}
+	}
+}

@@ -75,6 +75,7 @@ type timing struct {
 	quietSince  time.Time // membership has not changed
 	lastJoins   time.Time // last commit for joins
 	retryAt     time.Time // nothing but a request is acted on before: the last attempt failed
+	lost        lostPause
 }
 
 // facts are what timing decides on.
@@ -87,6 +88,7 @@ type facts struct {
 	orders     bool // an operator wants a change
 	strategy   time.Time
 	targets    int
+	ready      int  // targets, and those that stand by
 	spill      bool // nobody has carried a label for its grace
 	relief     bool // who joins may have what is parked
 }
@@ -108,7 +110,7 @@ func (t *timing) decide(f facts, now time.Time) (reason string, at time.Time, wi
 		reason, at = types.LifecycleEmergency, t.urgentSince.Add(coalesce)
 	case f.left > 0:
 		reason, at = types.LifecycleLeave, t.urgentSince.Add(coalesce)
-	case f.lost, f.takeover:
+	case f.lost && !now.Before(t.lost.until), f.takeover:
 		reason, at = types.LifecycleRecovery, now
 	case f.returned > 0:
 		reason, at = types.LifecycleRecovery, t.urgentSince.Add(coalesce)
@@ -123,6 +125,8 @@ func (t *timing) decide(f facts, now time.Time) (reason string, at time.Time, wi
 		if f.first {
 			reason = types.LifecycleColdStart
 		}
+	case f.lost: // whatever else there is to do was not held up
+		reason, at = types.LifecycleRecovery, t.lost.until
 	case !f.strategy.IsZero():
 		reason, at = types.LifecycleRecovery, f.strategy
 	default:
@@ -141,7 +145,7 @@ func (t *timing) windowEnd(f facts, now time.Time) time.Time {
 		window = t.cfg.ColdStartWindow
 	}
 	end := earlier(t.windowSince.Add(window), later(t.windowSince, t.quietSince).Add(t.cfg.SettleDelay))
-	if t.cfg.ExpectedWorkers > 0 && f.targets >= t.cfg.ExpectedWorkers {
+	if t.cfg.ExpectedWorkers > 0 && f.ready >= t.cfg.ExpectedWorkers {
 		end = now
 	}
 	if !t.lastJoins.IsZero() && !f.relief { // what is parked waits no longer than others need to join too

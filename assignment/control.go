@@ -83,10 +83,11 @@ func newDesk(cfg *Config, nudge func()) *desk {
 
 // pile is a copy of what lies on the desk.
 type pile struct {
-	standing map[string]paper
-	open     map[string]bool // keys of all that are open
-	next     []paper         // the oldest of the open ones
-	busy     bool            // answers are being written
+	standing  map[string]paper
+	open      map[string]bool // keys of all that are open
+	next      []paper         // the oldest of the open ones
+	busy      bool            // answers are being written
+	undrained map[string]bool // workers of which the last order says that they are drained no more
 }
 
 // look returns what there is; false before the first complete listing.
@@ -96,9 +97,14 @@ func (d *desk) look() (pile, bool) {
 	if !d.listed {
 		return pile{}, false
 	}
-	p := pile{standing: make(map[string]paper, len(d.bound)), open: make(map[string]bool, len(d.open)), busy: len(d.replies) > 0}
+	p := pile{standing: make(map[string]paper, len(d.bound)), open: make(map[string]bool, len(d.open)), busy: len(d.replies) > 0, undrained: make(map[string]bool)}
 	for key, x := range d.bound {
 		p.standing[key] = *x
+	}
+	for _, x := range d.papers {
+		if x.Kind == types.ControlUndrain && x.State == types.ControlDone {
+			p.undrained[x.Worker] = true
+		}
 	}
 	for key, x := range d.open {
 		p.open[key] = true

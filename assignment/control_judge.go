@@ -67,11 +67,14 @@ func (l *loop) judge(r *reply, s *sitting) {
 	case !alive && (r.Kind != types.ControlDrain || slice == nil):
 		refuse("unknown worker: no live worker has the ID %q", r.Worker)
 		return
+	case m.State == types.WorkerCoordinating && r.Kind == types.ControlDrain:
+		refuse("%q is a coordinator and has no partitions: stop it", r.Worker)
+		return
 	case alive && m.Plain():
 		refuse("worker %q does not speak the commit protocol: stop it", r.Worker)
 		return
 	}
-	others := slices.DeleteFunc(slices.Clone(s.seats), func(w seat) bool { return !w.Target || w.Worker.Worker == r.Worker })
+	others := slices.DeleteFunc(slices.Clone(s.seats), func(w seat) bool { return !w.Target && !w.standby || w.Worker.Worker == r.Worker })
 	if len(others) == 0 {
 		refuse("%q is the last worker that can be given partitions", r.Worker)
 		return

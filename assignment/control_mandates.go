@@ -109,21 +109,17 @@ func (m *mandates) bars(partitionID string, h types.Holder) bool {
 	return slices.Contains(m.barred[partitionID], h)
 }
 
-// ban returns, by partition, the workers among the seats that are not to have it; nil: nobody.
-func (m *mandates) ban(seats []seat) func(partitionID, worker string) bool {
-	type pair struct{ partition, worker string }
-	banned := map[pair]bool{}
+// ban returns, by partition, the workers among the seats that are not to have it.
+func (m *mandates) ban(seats []seat) map[string][]string {
+	banned := map[string][]string{}
 	for id, holders := range m.barred {
 		for i := range seats {
 			if slices.Contains(holders, seats[i].Holder) {
-				banned[pair{id, seats[i].Worker.Worker}] = true
+				banned[id] = append(banned[id], seats[i].Worker.Worker)
 			}
 		}
 	}
-	if len(banned) == 0 {
-		return nil
-	}
-	return func(partitionID, worker string) bool { return banned[pair{partitionID, worker}] }
+	return banned
 }
 
 // stepped notes what a decision took from workers that are drained one by one.

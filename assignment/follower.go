@@ -45,6 +45,9 @@ type FollowerConfig struct {
 	Apply func(Followed)
 	// Read is called with every entry of the two followed keys that was read rather than heard.
 	Read func(kv.Entry)
+	// Unread is called each time that the newest commit could not be read, with how often in a row and since when, and with a nil error when that
+	// is over: the newest one was applied, or there is none.
+	Unread func(err error, inARow int, since time.Time)
 	// Doubt is called when the bucket may be gone, or another one than before: it does not answer, or shows less than was seen. It may be
 	// called from any goroutine, and often. nil: nobody wants to know.
 	Doubt func()
@@ -75,6 +78,7 @@ type Follower struct {
 	start   sync.Once
 	wake    chan struct{}
 	highest atomic.Int64
+	unread  atomic.Bool // the newest commit could not be read
 
 	mu   sync.Mutex // guards the mailbox
 	mail mailbox
@@ -86,6 +90,8 @@ type Follower struct {
 	payload  types.AssignmentPayloadRef
 	entries  []types.AssignmentEntry // of payload
 	verified bool                    // payload and entries are set
+	setback  setback
+	expected expectation
 }
 
 type mailbox struct {
@@ -104,7 +110,7 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Follower{
 		cfg: cfg, ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		shards: map[string][]byte{}, mail: mailbox{revision: map[string]uint64{}},
+		shards: map[string][]byte{}, mail: mailbox{revision: map[string]uint64{}}, expected: expectation{patience: announced},
 	}
 }
 
@@ -120,6 +126,9 @@ func (f *Follower) Stop() {
 
 // Highest returns the highest version of a commit that this process has seen.
 func (f *Follower) Highest() int64 { return f.highest.Load() }
+
+// Unread reports whether the newest commit that this process knows of could not be read so far.
+func (f *Follower) Unread() bool { return f.unread.Load() }
 
 // Begin makes the follower apply the present commit for a new incarnation.
 func (f *Follower) Begin(h types.Holder) {
@@ -140,7 +149,7 @@ func (f *Follower) Observe(e kv.Entry, commitVersion int64) {
 		case record.CommitKey:
 			m.commit = &e
 		case LeaderKey:
-			if commitVersion > m.expect {
+			if commitVersion != m.expect { // the last word counts, not the highest: a wrong number goes with its value
 				m.expect, m.since = commitVersion, m.heard
 			}
 		}
@@ -189,7 +198,8 @@ func (f *Follower) run() {
 	}
 }
 
-// step does what the mailbox asks for and returns how long nothing needs to be done. After an error the mailbox still asks.
+// step does what the mailbox asks for and returns how long nothing needs to be done. After an error, which is one of reading, the mailbox
+// still asks.
 func (f *Follower) step() (time.Duration, error) {
 	f.mu.Lock()
 	m := f.mail
@@ -198,9 +208,10 @@ func (f *Follower) step() (time.Duration, error) {
 	if m.begun {
 		f.holder, f.applied = m.holder, 0
 	}
+	asked := m.begun || m.read
 	silent := time.Since(m.heard) >= f.cfg.Silence
-	missing := m.expect > f.highest.Load() && time.Since(m.since) >= announced
-	if m.read || silent || missing {
+	read := m.read || silent || f.expected.missing(m.expect, f.highest.Load(), m.since)
+	if read {
 		if err := f.read(); err != nil {
 			return f.cfg.Silence, err
 		}
@@ -208,14 +219,12 @@ func (f *Follower) step() (time.Duration, error) {
 		m = f.mail
 		f.mu.Unlock()
 	}
-	if f.holder.Worker != "" && m.commit != nil && !m.commit.Absent() {
-		if err := f.follow(*m.commit); err != nil {
-			return f.cfg.Silence, err
-		}
-	}
 	wait := f.cfg.Silence - time.Since(m.heard)
+	if f.holder.Worker != "" && m.commit != nil {
+		wait = min(wait, f.attempt(*m.commit, asked))
+	}
 	if m.expect > f.highest.Load() {
-		wait = min(wait, announced-time.Since(m.since))
+		wait = min(wait, f.expected.next(m.since, read, f.cfg.Silence))
 	}
 	return wait, nil
 }
@@ -277,15 +286,15 @@ func (f *Follower) newer(e kv.Entry) bool {
 	return err == nil && read.Version > have.Version
 }
 
-// follow verifies and applies the commit.
-func (f *Follower) follow(e kv.Entry) error {
+// follow verifies and applies the commit. With an error it says at which stage it failed.
+func (f *Follower) follow(e kv.Entry) (stage string, version int64, err error) {
 	commit, err := record.DecodeCommit(e.Value)
 	if err != nil {
-		return f.reject(0, "commit", err)
+		return "commit", 0, err
 	}
 	f.highest.Store(max(f.highest.Load(), commit.Version))
 	if commit.Version <= f.applied {
-		return nil
+		return "", commit.Version, nil
 	}
 	followed := Followed{
 		Holder: f.holder, Version: commit.Version, LeaderRevision: commit.LeaderRevision, Lifecycle: commit.Lifecycle,
@@ -295,17 +304,17 @@ func (f *Follower) follow(e kv.Entry) error {
 	defer cancel()
 	ref, found, err := record.FindRef(ctx, f.getShard, &commit, f.holder.Worker)
 	if err != nil {
-		return f.reject(commit.Version, "index", err)
+		return "index", commit.Version, err
 	}
 	if found && ref.Incarnation == f.holder.Incarnation {
 		if err := f.fetch(ctx, ref); err != nil {
-			return f.reject(commit.Version, record.Stage(err), err)
+			return record.Stage(err), commit.Version, err
 		}
 		followed.Digest, followed.Entries = ref.SetDigest, f.entries
 	}
 	f.applied = commit.Version
 	f.cfg.Apply(followed)
-	return nil
+	return "", commit.Version, nil
 }
 
 // fetch makes f.entries what the reference says. An unchanged reference costs nothing.
@@ -319,16 +328,6 @@ func (f *Follower) fetch(ctx context.Context, ref types.AssignmentPayloadRef) er
 	}
 	f.payload, f.entries, f.verified = ref, payload.Entries, true
 	return nil
-}
-
-func (f *Follower) reject(version int64, stage string, err error) error {
-	if f.ctx.Err() != nil {
-		return err
-	}
-	clear(f.shards)
-	f.cfg.Metrics.CommitRejected(version, stage)
-	f.cfg.Logger.Warn("commit not applied", "version", version, "stage", stage, "error", err)
-	return err
 }
 
 func (f *Follower) get(ctx context.Context, key string) ([]byte, error) {

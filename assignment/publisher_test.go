@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -124,7 +125,8 @@ func TestVersionsOnlyGrow(t *testing.T) {
 		now := time.Now().UnixMilli()
 		require.Equal(t, now, p.NextVersion(), "the time, where nothing is known")
 		require.Equal(t, now+versionGap, p.NextVersion(now), "above what others have seen")
-		require.Equal(t, now, p.NextVersion(maxVersion), "nonsense is ignored")
+		require.Equal(t, now, p.NextVersion(types.MaxVersion, math.MaxInt64), "nonsense is ignored")
+		require.Equal(t, int64(types.MaxVersion-1), p.NextVersion(types.MaxVersion-2), "what is left is used up one by one")
 
 		v := p.NextVersion()
 		s := spread(v, v, 2, partitions(4))

@@ -14,9 +14,6 @@ import (
 // nobody alive remembers, are assumed to be fewer.
 const versionGap = 1 << 16
 
-// maxVersion is above anything that time and versionGap lead to: a higher number is damage, and must not make versions overflow.
-const maxVersion = 1 << 62
-
 // CurrentVersion returns the highest version that was seen or used so far. Hand it to the next term's publisher as
 // PublisherConfig.HighestVersion.
 func (p *AssignmentPublisher) CurrentVersion() int64 {
@@ -32,16 +29,22 @@ func (p *AssignmentPublisher) CurrentVersion() int64 {
 // store has lost commits, or everything; each further one is one higher. It jumps again where seen holds a version that
 // no commit known here has: then commits were lost meanwhile. The same version is returned until Publish has used it,
 // whatever came of that.
+//
+// Numbers from types.MaxVersion on are damage and ignored. Where the gap would lead there, which only a number that is damage but still
+// in bounds can bring about, the next version is one higher, so that the numbers left last.
 func (p *AssignmentPublisher) NextVersion(seen ...int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	top := p.highest
 	for _, v := range seen {
-		if v < maxVersion {
+		if v < types.MaxVersion {
 			top = max(top, v)
 		}
 	}
 	if p.begun && top == p.highest {
+		return top + 1
+	}
+	if top >= types.MaxVersion-versionGap {
 		return top + 1
 	}
 	return max(top+versionGap, time.Now().UnixMilli())
@@ -61,13 +64,14 @@ func (p *AssignmentPublisher) use(version int64) error {
 func (p *AssignmentPublisher) saw(version int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if version < maxVersion {
+	if version < types.MaxVersion {
 		p.highest = max(p.highest, version)
 	}
 }
 
 // DiscoverHighestVersion reads the highest version that the store knows of, in the commit, the commit logs and the leader key,
-// takes it into account for NextVersion, and returns it. Bootstrap does this too. Values that cannot be decoded count nothing;
+// takes it into account for NextVersion, and returns it. Bootstrap does this too. Values that cannot be decoded, or that say more than is
+// possible, count nothing;
 // a read that fails is an error.
 func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64, error) {
 	entries, err := p.cfg.Store.List(ctx, record.CommitKey, LeaderKey)
@@ -75,6 +79,13 @@ func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64
 		return 0, fmt.Errorf("assignment: discover versions: %w", err)
 	}
 	var highest int64
+	take := func(versions ...int64) {
+		for _, v := range versions {
+			if v < types.MaxVersion { // one that is damage does not hide the others
+				highest = max(highest, v)
+			}
+		}
+	}
 	for _, e := range entries {
 		// Also of a commit with a newer schema, or one that is damaged in other places, the version counts.
 		var v struct {
@@ -82,7 +93,7 @@ func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64
 			CommitVersion int64 `json:"commit_version"`
 		}
 		if json.Unmarshal(e.Value, &v) == nil {
-			highest = max(highest, v.Version, v.CommitVersion)
+			take(v.Version, v.CommitVersion)
 		}
 	}
 	// A marker of an ended log tells its version too.
@@ -92,7 +103,7 @@ func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64
 	}
 	for key := range logs {
 		if v, ok := record.ParseLogKey(key); ok {
-			highest = max(highest, v)
+			take(v)
 		}
 	}
 	p.saw(highest)

@@ -24,7 +24,7 @@ type randomGroup struct {
 	cfg     Config
 	view    View
 	roster  *roster
-	damper  *damper
+	hold    *restraint
 	pools   labelPools
 	timing  timing
 	sm      *StateMachine
@@ -52,7 +52,7 @@ func newRandomGroup(seed uint64) *randomGroup {
 	}
 	g.view = View{Members: map[string]Member{}, Expired: map[string]bool{}, Listings: 1}
 	g.roster = newRoster(&g.cfg, nil)
-	g.damper = newDamper(g.cfg.DampingPeriod)
+	g.hold = newRestraint(g.cfg.DampingPeriod)
 	g.pools = newLabelPools(g.cfg.LabelSpillGrace)
 	g.timing = timing{cfg: &g.cfg}
 	g.sm = NewStateMachine(nil)
@@ -124,7 +124,7 @@ func (g *randomGroup) event() {
 	case 7:
 		g.broken = !g.broken
 	case 8: // another leader
-		g.damper, g.pools = newDamper(g.cfg.DampingPeriod), newLabelPools(g.cfg.LabelSpillGrace)
+		g.hold, g.pools = newRestraint(g.cfg.DampingPeriod), newLabelPools(g.cfg.LabelSpillGrace)
 		g.known, g.settled = map[types.Holder]profile{}, nil
 	}
 }
@@ -140,7 +140,8 @@ func (g *randomGroup) step() (bool, error) {
 			}
 		}
 	}
-	g.damper.look(&s, parked, g.now)
+	g.hold.inherit(&s, g.state, func(string) bool { return false }, g.now)
+	g.hold.look(&s, parked, g.pools.wanted, g.now)
 	members := make([]types.Holder, len(s.seats))
 	for i := range s.seats {
 		members[i] = s.seats[i].Holder
@@ -206,14 +207,13 @@ func (g *randomGroup) decide(s *sitting, due map[string]bool, reason string) err
 		return err
 	}
 	g.note("%s: changed %v, moved %d", reason, next.Changed, next.Moved)
-	moved := 0
 	if next.Changed {
-		g.state, moved = next.State, next.Moved
+		g.state = next.State
 		if reason == types.LifecycleScale || reason == types.LifecycleColdStart {
 			g.timing.lastJoins = g.now
 		}
 	}
-	g.damper.decided(s.seats, moved > 0, g.now)
+	g.hold.decided(verdictOf(s.seats, s.dead, s.gone, next.Gained), g.now)
 	g.pools.spilled, g.decided, g.settled = due, g.source.generation, s.seats
 	g.known = map[types.Holder]profile{}
 	for i := range s.seats {

@@ -34,7 +34,8 @@ type Config struct {
 	// term already, and every Commit that was under way has got its answer or gets it without the callback having to return. The
 	// error is nil if the term was given up by SetCandidate, Withdraw or Stop; the key is released after the callback returned.
 	OnLost func(Term, error)
-	// OnSilence tells that nothing new was observed of the key for the lease and a moment, and again after each further lease.
+	// OnSilence tells that nothing new was observed of the key for the lease that it claims (three leases at most) and a moment, and again
+	// after each further one.
 	// There is no leader, or the subscription is broken: mend it, and read the key.
 	OnSilence func()
 }
@@ -59,8 +60,9 @@ type Elector struct {
 	mu        sync.Mutex // never held over a call or a callback
 	wish      wish
 	sight     sighting
-	version   int64 // the highest commit version known
-	contested bool  // somebody else's newer state of the key was observed
+	version   int64     // the highest commit version known
+	origin    time.Time // from when on something could be heard
+	contested bool      // somebody else's newer state of the key was observed
 	recheck   bool
 	reset     bool
 	abort     context.CancelFunc // ends what is under way for the present term
@@ -127,6 +129,9 @@ func New(cfg Config) (*Elector, error) {
 // Start begins to take part, once; it returns at once. Until SetCandidate the process only follows.
 func (e *Elector) Start() {
 	if e.started.CompareAndSwap(false, true) {
+		e.mu.Lock()
+		e.origin = time.Now()
+		e.mu.Unlock()
 		go e.run()
 	}
 }
@@ -224,7 +229,7 @@ func (e *Elector) Recheck() {
 func (e *Elector) Reset() {
 	e.mu.Lock()
 	e.reset = true
-	e.sight = sighting{}
+	e.sight, e.origin = sighting{}, time.Now()
 	abort := e.abort
 	e.mu.Unlock()
 	abort()
@@ -232,8 +237,11 @@ func (e *Elector) Reset() {
 }
 
 // SetCommitVersion gives the commit version that the next renewal tells the followers, for a leader that learnt it without
-// committing itself. It never goes back.
+// committing itself. It never goes back. What cannot be a version is ignored.
 func (e *Elector) SetCommitVersion(version int64) {
+	if !types.ValidVersion(version) {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.version = max(e.version, version)
@@ -245,6 +253,16 @@ func (e *Elector) Leader() (Info, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.sight.info()
+}
+
+// Quiet returns for how long nothing new was heard of the key from outside; of the own writes only the echoes count.
+func (e *Elector) Quiet() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sight.heard.After(e.origin) {
+		return time.Since(e.sight.heard)
+	}
+	return time.Since(e.origin)
 }
 
 // Leading returns the term that this process holds and may trust at this moment.

@@ -47,6 +47,10 @@ func decode(e kv.Entry) (record, error) {
 	if r.Worker == "" || r.Incarnation == "" || r.Nonce == "" || r.LeaseSeconds < 0 || r.LeaseSeconds > int64(maxLease/time.Second) || r.Term > e.Revision {
 		return record{}, fmt.Errorf("%w: %s at revision %d names no holder, nonce or possible lease and term", types.ErrMalformed, Key, e.Revision)
 	}
+	if r.CommitVersion != 0 && !types.ValidVersion(r.CommitVersion) {
+		return record{}, fmt.Errorf("%w: %s at revision %d has commit_version %d, versions lie between 0 and %d",
+			types.ErrMalformed, Key, e.Revision, r.CommitVersion, int64(types.MaxVersion))
+	}
 	return r, nil
 }
 

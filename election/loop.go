@@ -76,7 +76,7 @@ func (e *Elector) settleWish() {
 // listen calls OnSilence when it is due, and returns when that is next.
 func (e *Elector) listen() time.Time {
 	e.mu.Lock()
-	heard, lease := e.sight.heard, e.sight.lease(e.timing.lease)
+	heard, lease := e.sight.heard, min(e.sight.lease(e.timing.lease), quietLeases*e.timing.lease)
 	e.mu.Unlock()
 	now := time.Now()
 	if at := silentAt(heard, lease); !heard.IsZero() && at.After(now) {

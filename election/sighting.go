@@ -60,12 +60,13 @@ func (s *sighting) led() bool { return s.known && !s.absent && !s.garbage }
 // heldBy reports whether the key has a value written by that life of a worker.
 func (s *sighting) heldBy(h types.Holder) bool { return s.led() && s.record.Holder == h }
 
-// lease returns the lease under which the key was written, or def where that is unknown.
+// lease returns the lease under which the key was written, or def, the own one, where that is unknown. One that claims much more than the
+// own lease is not taken at its word.
 func (s *sighting) lease(def time.Duration) time.Duration {
 	if s.record.LeaseSeconds == 0 {
 		return def
 	}
-	return s.record.lease()
+	return min(s.record.lease(), mostLeases*def)
 }
 
 func (s *sighting) info() (Info, bool) {

@@ -22,6 +22,12 @@ const (
 	markerDelay = 400 * time.Millisecond
 	// abandonDelay is added to the lease before a value that the server has not ended is replaced.
 	abandonDelay = time.Second
+	// mostLeases bounds, in leases of the own setting, how long a value is respected that is not renewed, whatever lease it claims. It covers a
+	// group in which the setting is being changed.
+	mostLeases = 6
+	// quietLeases is after how many leases of the own setting at most silence is told. A leader renews every third of its lease, so one
+	// with up to nine times the own lease is not mistaken.
+	quietLeases = 3
 	// maxJitter spreads the candidates that hear of the same marker.
 	maxJitter = 50 * time.Millisecond
 )

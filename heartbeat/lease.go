@@ -44,7 +44,7 @@ func (t Timing) Validate() error {
 		bad("HeartbeatInterval is %v: use a positive duration, e.g. 3s", t.Interval)
 	}
 	if t.TTL < MinTTL || t.TTL%time.Second != 0 {
-		bad("HeartbeatTTL is %v: the server counts whole seconds, at least %v; use e.g. %v", t.TTL, MinTTL, max(t.TTL.Truncate(time.Second), MinTTL))
+		bad("HeartbeatTTL is %v: the server counts whole seconds, at least %v; use e.g. %v", t.TTL, MinTTL, shortestTTL(t.Interval))
 	}
 	if t.Margin <= t.FenceGrace || t.FenceGrace <= 0 {
 		bad("the lease margin (%v) must be longer than FenceGrace (%v), and both positive", t.Margin, t.FenceGrace)
@@ -54,10 +54,19 @@ func (t Timing) Validate() error {
 	}
 	if need := 2*t.Interval + t.RequestTimeout; len(errs) == 0 && t.TTL-t.Margin < need {
 		bad("HeartbeatTTL %v is too short for HeartbeatInterval %v: TTL less the margin (%v) must be at least two intervals and one "+
-			"request timeout (%v), so that one lost heartbeat ends nothing; use a TTL of at least three intervals and a half, e.g. %v",
-			t.TTL, t.Interval, t.Margin, need, 5*t.Interval)
+			"request timeout (%v), so that one lost heartbeat ends nothing; use a TTL of at least %v",
+			t.TTL, t.Interval, t.Margin, need, shortestTTL(t.Interval))
 	}
 	return errors.Join(errs...)
+}
+
+// shortestTTL returns the shortest TTL that goes with the interval.
+func shortestTTL(interval time.Duration) time.Duration {
+	ttl := MinTTL
+	for t := DefaultTiming(ttl, interval); t.TTL-t.Margin < 2*interval+t.RequestTimeout; t = DefaultTiming(ttl, interval) {
+		ttl += time.Second
+	}
+	return ttl
 }
 
 // Lease is how long a worker may act on its ID, on its own monotonic clock: until the moment before its last successful write

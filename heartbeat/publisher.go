@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/types"
 )
@@ -159,8 +160,7 @@ func (p *Publisher) depart(ctx context.Context, last farewell) error {
 		p.cancel()
 		return p.left
 	case <-ctx.Done():
-		p.cancel()
-		<-p.done
+		p.Close()
 		return fmt.Errorf("heartbeat: leaving %s: %w", p.holder, ctx.Err())
 	}
 }
@@ -391,6 +391,9 @@ func (p *Publisher) goodbye(last farewell) error {
 		err := p.publish(func(h *types.Heartbeat) { h.State, h.RestartGrace = last.state, last.grace.Milliseconds() })
 		if err == nil || errors.Is(err, ErrKeyLost) || errors.Is(err, errOver) {
 			return nil
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			return fmt.Errorf("heartbeat: goodbye not stored: %w", err)
 		}
 		select {
 		case <-time.After(min(p.retryAfter(), 100*time.Millisecond)):

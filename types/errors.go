@@ -30,17 +30,20 @@ var (
 	ErrNoGroup = errors.New("parti: no such group")
 	// ErrNoServer: no answer from NATS within the deadline.
 	ErrNoServer = errors.New("parti: no answer from NATS")
+	// ErrConnectionClosed: the NATS connection is closed, and a closed one does not come back. It closes by itself where it may not
+	// reconnect for ever.
+	ErrConnectionClosed = errors.New("parti: the NATS connection is closed for good: make a new one, with nats.MaxReconnects(-1), and a new Manager on it")
 	// ErrPayloadTooLarge: a value exceeds what the server takes.
 	ErrPayloadTooLarge = errors.New("parti: payload too large for the server")
 
 	// ErrWorkerIDTaken: a live process holds the worker ID. The text names the holder.
 	ErrWorkerIDTaken = errors.New("parti: worker ID taken by a live process")
 	// ErrNotStarted: the call needs a started Manager.
-	ErrNotStarted = errors.New("parti: not started")
+	ErrNotStarted = errors.New("parti: not started: call Start first")
 	// ErrAlreadyStarted: Start was called before; a Manager lives once.
-	ErrAlreadyStarted = errors.New("parti: already started")
+	ErrAlreadyStarted = errors.New("parti: already started: a Manager lives once, make one Manager for each life")
 	// ErrStopped: the Manager was stopped.
-	ErrStopped = errors.New("parti: stopped")
+	ErrStopped = errors.New("parti: stopped: a Manager lives once, make a new one")
 
 	// ErrDrainTimeout: Stop's context ended before every handler had returned. The text names the partitions.
 	ErrDrainTimeout = errors.New("parti: handlers have not returned")

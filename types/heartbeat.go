@@ -164,6 +164,12 @@ func (h *Heartbeat) check(workerID string) error {
 		return fmt.Errorf("%w: heartbeat under the key of %q speaks for %q", ErrMalformed, workerID, h.WorkerID)
 	case h.Capabilities.Has(CapAckV1) && h.Incarnation == "":
 		return fmt.Errorf("%w: heartbeat of %q has no incarnation", ErrMalformed, workerID)
+	case h.AppliedVersion != 0 && !ValidVersion(h.AppliedVersion):
+		return fmt.Errorf("%w: heartbeat of %q has applied_version %d, versions lie between 0 and %d",
+			ErrMalformed, workerID, h.AppliedVersion, int64(MaxVersion))
+	case slices.ContainsFunc(h.Unreturned, func(r Run) bool { return r.Epoch < 0 || r.Epoch >= MaxVersion }):
+		return fmt.Errorf("%w: heartbeat of %q names a run of an epoch that is none: they lie between 0 and %d",
+			ErrMalformed, workerID, int64(MaxVersion))
 	case len(h.Unreturned) > MaxUnreturned:
 		return fmt.Errorf("%w: heartbeat of %q names %d runs, at most %d are allowed", ErrMalformed, workerID, len(h.Unreturned), MaxUnreturned)
 	}

@@ -6,50 +6,125 @@ import (
 	"github.com/partigo/parti/types"
 )
 
-// Bar changes an answer so that no partition goes to a worker that is barred from it: it stays with its previous owner where that
-// may have it, or else goes to the least loaded worker of its pool that has room. Where there is none the answer stays as it is:
-// a barred worker is better than none.
-func (p *Problem) Bar(a Answer, barred func(partitionID, worker string) bool) Answer {
-	if barred == nil || len(a.Owners) != len(p.Strategy.Partitions) {
-		return a
+// bars returns, by partition of the question, the workers that are not to have it. A bar that leaves nobody of the pool is none.
+func (p *Problem) bars(pools []*pool) map[int][]int {
+	if len(p.in.Barred) == 0 {
+		return nil
 	}
-	workers, parts := p.Strategy.Workers, p.Strategy.Partitions
-	load, count := make([]int64, len(workers)), make([]int, len(workers))
-	var move []int
-	for i, w := range a.Owners {
-		if w < 0 || w >= len(workers) {
+	bars := make(map[int][]int)
+	asked := 0
+	for i, fate := range p.fate {
+		if fate != askStrategy {
 			continue
 		}
-		load[w] += parts[i].Cost()
-		count[w]++
-		if barred(parts[i].ID(), workers[w].ID) {
-			move = append(move, i)
+		if ids := p.in.Barred[p.ids[i]]; len(ids) > 0 {
+			q := pools[slices.IndexFunc(pools, func(q *pool) bool { _, in := slices.BinarySearch(q.parts, asked); return in })]
+			from := slices.DeleteFunc(slices.Clone(q.workers), func(w int) bool { return !slices.Contains(ids, p.Strategy.Workers[w].ID) })
+			if n := len(from); n > 0 && n < len(q.workers) {
+				bars[asked] = from
+			}
+		}
+		asked++
+	}
+	return bars
+}
+
+// bar takes the pool's partitions from workers that are barred from them, and reports whether there were any: each goes to its previous
+// owner where that may have it, or else to the least loaded of the others that has room. Where none has, it stays: a barred worker is
+// better than none.
+func (s *solver) bar(q *pool) (changed bool) {
+	if len(s.bars) == 0 {
+		return false
+	}
+	was := make(map[int]int) // the barred ones, and with whom they were
+	var out []int
+	for _, i := range q.parts {
+		if w := s.Owners[i]; w != types.NoOwner && slices.Contains(s.bars[i], w) {
+			was[i], out = w, append(out, i)
+			s.take(i)
 		}
 	}
-	if len(move) == 0 {
-		return a
-	}
-	a.Owners = slices.Clone(a.Owners)
-	pools := p.pools()
-	for _, i := range move {
-		at := slices.IndexFunc(pools, func(q *pool) bool { _, in := slices.BinarySearch(q.parts, i); return in })
-		best := types.NoOwner
-		for _, w := range pools[at].workers {
-			switch {
-			case barred(parts[i].ID(), workers[w].ID), !workers[w].Capacity.Admits(count[w]+1, load[w]+parts[i].Cost()):
-			case w == p.Strategy.Previous[i]:
-				best = w
-			case best == types.NoOwner || best != p.Strategy.Previous[i] && load[w] < load[best]:
+	for _, i := range out {
+		best, cost := types.NoOwner, s.in.Partitions[i].Cost()
+		for _, w := range q.workers {
+			better := best == types.NoOwner || w == s.previous[i] || best != s.previous[i] && s.load[w] < s.load[best]
+			if better && !slices.Contains(s.bars[i], w) && s.admits(w, 1, cost, noLimit) {
 				best = w
 			}
 		}
 		if best == types.NoOwner {
+			best = was[i]
+		}
+		s.give(i, best)
+		changed = changed || best != was[i]
+	}
+	if changed { // who has lost one may have room for what had found none
+		s.refill(q)
+	}
+	return changed
+}
+
+// refill gives what is parked of the pool to the least loaded that have room, and are not barred from it.
+func (s *solver) refill(q *pool) {
+	for _, i := range q.parts {
+		if s.Owners[i] != types.NoOwner {
 			continue
 		}
-		from := a.Owners[i]
-		load[from], count[from] = load[from]-parts[i].Cost(), count[from]-1
-		load[best], count[best] = load[best]+parts[i].Cost(), count[best]+1
-		a.Owners[i] = best
+		best := types.NoOwner
+		for _, w := range q.workers {
+			better := best == types.NoOwner || s.load[w] < s.load[best]
+			if better && !slices.Contains(s.bars[i], w) && s.admits(w, 1, s.in.Partitions[i].Cost(), noLimit) {
+				best = w
+			}
+		}
+		if best != types.NoOwner {
+			delete(s.Reasons, i)
+			s.give(i, best)
+		}
 	}
-	return a
+}
+
+// split returns the pools with the partitions under bars in pools of their own.
+func split(pools []*pool, bars map[int][]int) []*pool {
+	if len(bars) == 0 {
+		return pools
+	}
+	var out, barred []*pool
+	for _, q := range pools {
+		rest := &pool{workers: q.workers}
+		for _, i := range q.parts {
+			from := bars[i]
+			if from == nil {
+				rest.parts = append(rest.parts, i)
+				continue
+			}
+			free := slices.Clone(q.workers)
+			free = slices.DeleteFunc(free, func(w int) bool { return slices.Contains(from, w) })
+			barred = append(barred, &pool{workers: free, parts: []int{i}, others: q.workers})
+		}
+		if len(rest.parts) > 0 {
+			out = append(out, rest)
+		}
+	}
+	return append(out, barred...)
+}
+
+// relent gives to workers that are barred from it what would be parked else.
+func (s *solver) relent(pools []*pool) {
+	for _, q := range pools {
+		if q.others == nil || s.Owners[q.parts[0]] != types.NoOwner {
+			continue
+		}
+		i, best := q.parts[0], types.NoOwner
+		for _, w := range q.others {
+			better := best == types.NoOwner || w == s.previous[i] || best != s.previous[i] && s.load[w] < s.load[best]
+			if better && s.admits(w, 1, s.in.Partitions[i].Cost(), noLimit) {
+				best = w
+			}
+		}
+		if best != types.NoOwner {
+			delete(s.Reasons, i)
+			s.give(i, best)
+		}
+	}
 }

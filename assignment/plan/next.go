@@ -28,7 +28,7 @@ func (p *Problem) NextOf(a Answer) (Result, error) {
 	if err := b.cover(state); err != nil {
 		return Result{}, err
 	}
-	return Result{State: state, Changed: b.changed, Moved: b.moved, Forced: b.forced}, nil
+	return Result{State: state, Changed: b.changed, Moved: b.moved, Forced: b.forced, Gained: b.gained}, nil
 }
 
 // check reports why the answer cannot be used.
@@ -62,6 +62,7 @@ type builder struct {
 
 	changed       bool
 	moved, forced int
+	gained        map[string]bool
 }
 
 type parkedEntry struct {
@@ -137,6 +138,13 @@ func (b *builder) count(part *types.Partition, slice, w int32) {
 	before := b.prev.listed[slice]
 	if before < 0 || part.Label != "" && !b.spilled[part.Label] && !slices.Contains(b.listed[before].Labels, part.Label) {
 		b.forced++
+		return
+	}
+	if b.listed[before].Target && b.listed[before].GraceUntil == 0 {
+		if b.gained == nil {
+			b.gained = make(map[string]bool)
+		}
+		b.gained[b.listed[w].Worker] = true
 	}
 }
 

@@ -67,6 +67,8 @@ type Input struct {
 	Park func(types.Partition) string
 	// SharedUnlabeled has Solve give partitions without a label to any worker, and not only to those without labels.
 	SharedUnlabeled bool
+	// Barred says, by partition ID, which workers are not to have it. It binds as long as another worker that has room may.
+	Barred map[string][]string
 	// Spill reports whether partitions with a label that no target carries are placed like those without one; nil: none is.
 	Spill func(label string) bool
 }
@@ -80,6 +82,8 @@ type Result struct {
 	Moved int
 	// Forced counts those of Moved that could not have stayed: the worker is gone or no target, or lacks the label.
 	Forced int
+	// Gained are the workers that get partitions which could have stayed with other ones; nil: none.
+	Gained map[string]bool
 }
 
 // Reasons for parking given by this package.

@@ -14,6 +14,8 @@ type Answer struct {
 type pool struct {
 	workers []int
 	parts   []int
+	// others, where not nil, are all workers of the pool that the partitions had without bars.
+	others []int
 }
 
 // pools sorts the partitions by who may have them. Labels that the same workers carry share a pool. Pools with labels come first, by

@@ -14,7 +14,7 @@ import (
 const maxRounds = 32
 
 // maxPasses bounds how often a pool with bounds is settled anew from its own result. More than three are rare.
-const maxPasses = 16
+const maxPasses = 64
 
 // Solve answers p.Strategy by asking assign about each pool. It heeds labels, capacity and balance over all pools, whatever assign
 // does about them; an error of assign, or an answer that names a worker that does not exist (types.ErrInvalidAssignment), ends it.
@@ -26,30 +26,49 @@ const maxPasses = 16
 //
 // # Workers in several pools
 //
-// Pools are solved one after the other, those with labels first. What a worker has from earlier ones counts: in a pool it gets so
-// much that the loads come as close to each other as can be. That is a bound like its capacity, but only balance depends on it.
+// Where partitions cost the same, what each worker is to have of each pool is computed first, as level as labels and capacity allow; see
+// leveller. Else pools are solved one after the other, those with labels first, and what a worker has from earlier ones counts: in a pool
+// it gets so much that the loads come close to each other. Either is a bound like its capacity, but only balance depends on it.
+//
+// # Bars
+//
+// A partition that is barred from workers has a pool without these, or else is taken from them after each answer.
 //
 // Given its own result as the previous owners, Solve answers the same, if assign does so for each pool.
 func (p *Problem) Solve(assign func(types.AssignmentInput) ([]int, error)) (Answer, error) {
+	return p.solve(assign, true)
+}
+
+// solve is Solve; where it is not to level, workers in several pools get their bounds pool by pool.
+func (p *Problem) solve(assign func(types.AssignmentInput) ([]int, error), levels bool) (Answer, error) {
 	n, m := len(p.Strategy.Partitions), len(p.Strategy.Workers)
-	s := solver{in: p.Strategy, previous: slices.Clone(p.Strategy.Previous), assign: assign, load: make([]int64, m), count: make([]int, m)}
 	if n == 0 {
 		return Answer{}, nil
 	}
+	s := solver{in: p.Strategy, previous: slices.Clone(p.Strategy.Previous), assign: assign, load: make([]int64, m), count: make([]int, m)}
 	s.Owners = slices.Repeat([]int{types.NoOwner}, n)
-	for _, q := range p.pools() {
-		if err := s.pool(q); err != nil {
+	pools := p.pools()
+	s.bars = p.bars(pools)
+	if parts := split(pools, s.bars); levels {
+		if s.level = level(p.Strategy, parts); s.level != nil {
+			pools, s.bars = parts, nil // which are pools now
+		}
+	}
+	for k, q := range pools {
+		if err := s.pool(k, q); err != nil {
 			return Answer{}, err
 		}
 	}
+	copy(s.previous, p.Strategy.Previous)
+	s.relent(pools)
 	return s.Answer, nil
 }
 
 // SolveFallback answers as Solve does with Fallback as the strategy, whatever labels say within a pool. It cannot fail.
 func (p *Problem) SolveFallback() Answer {
-	a, err := p.Solve(func(in types.AssignmentInput) ([]int, error) {
+	a, err := p.solve(func(in types.AssignmentInput) ([]int, error) {
 		return fallback(in, func(*types.Worker, *types.Partition) bool { return true }), nil
-	})
+	}, false)
 	if err != nil {
 		panic(err) // Fallback names existing workers only
 	}
@@ -65,18 +84,24 @@ type solver struct {
 	// load and count are what each worker has so far, of all pools.
 	load  []int64
 	count []int
+	// bars are the workers that are not to have a partition, by partition.
+	bars map[int][]int
+	// level has, by pool and worker, how many partitions it is to have; nil: that is settled pool by pool.
+	level [][]int
 
 	// Of the pool in hand: what each worker may have at the end, and up to what it is given others' partitions, by worker.
 	quotas map[int]quota
 }
+
+const noLimit = math.MaxInt64
 
 // quota is a bound on a worker's load over all pools. With partitions of equal cost, fair is rounded down and most up.
 type quota struct{ fair, most int64 }
 
 // pool settles one pool. Where bounds had to be enforced, it is settled again from there, until that changes nothing: so the same
 // question, asked with this answer, gets this answer. Where answers go round in a circle, the first of them in order is taken.
-func (s *solver) pool(q *pool) error {
-	s.share(q)
+func (s *solver) pool(k int, q *pool) error {
+	s.share(k, q)
 	load, count := slices.Clone(s.load), slices.Clone(s.count)
 	reset := func() {
 		copy(s.load, load)
@@ -89,6 +114,7 @@ func (s *solver) pool(q *pool) error {
 	var answers [][]int
 	for {
 		bounded, err := s.settle(q)
+		bounded = s.bar(q) || bounded
 		if err != nil || !bounded || len(answers) == maxPasses {
 			return err
 		}
@@ -147,8 +173,16 @@ func (s *solver) settle(q *pool) (bounded bool, err error) {
 }
 
 // share computes the quotas; there are none where all workers of the pool have the same so far.
-func (s *solver) share(q *pool) {
+func (s *solver) share(k int, q *pool) {
 	s.quotas = nil
+	if s.level != nil {
+		s.quotas = make(map[int]quota, len(q.workers))
+		for _, w := range q.workers {
+			n := s.load[w] + int64(s.level[k][w])*s.in.Partitions[0].Cost()
+			s.quotas[w] = quota{n, n}
+		}
+		return
+	}
 	pre := make([]int, 0, len(q.workers))
 	even := true
 	for _, w := range q.workers {
@@ -245,14 +279,14 @@ func (s *solver) most(w int) int64 {
 	if q, ok := s.quotas[w]; ok {
 		return q.most
 	}
-	return math.MaxInt64
+	return noLimit
 }
 
 func (s *solver) fair(w int) int64 {
 	if q, ok := s.quotas[w]; ok {
 		return q.fair
 	}
-	return math.MaxInt64
+	return noLimit
 }
 
 // admits reports whether the worker may have so much more.
@@ -266,24 +300,33 @@ func (s *solver) give(i, w int) {
 	s.load[w] += s.in.Partitions[i].Cost()
 }
 
+// take takes the partition from its owner.
+func (s *solver) take(i int) {
+	w := s.Owners[i]
+	s.Owners[i] = types.NoOwner
+	s.count[w]--
+	s.load[w] -= s.in.Partitions[i].Cost()
+}
+
 // fill gives the full workers what they had and, as far as there is room, what has no owner and what is others', and returns
 // what is left of the partitions.
 func (s *solver) fill(parts, given []int, full map[int]bool) []int {
-	const had, orphan, others = 0, 1, 2
-	for kind := had; kind <= others; kind++ {
+	for _, i := range parts { // what they had, whoever the strategy would give it to
+		if w := s.previous[i]; full[w] && s.admits(w, 1, s.in.Partitions[i].Cost(), s.most(w)) {
+			s.give(i, w)
+		}
+	}
+	for _, orphans := range []bool{true, false} {
 		for j, i := range parts {
-			w, before := given[j], s.previous[i]
-			if !full[w] || s.Owners[i] != types.NoOwner {
+			w := given[j]
+			if !full[w] || s.Owners[i] != types.NoOwner || orphans != (s.previous[i] == types.NoOwner) {
 				continue
 			}
-			is, limit := others, s.fair(w)
-			switch before {
-			case w:
-				is, limit = had, s.most(w)
-			case types.NoOwner:
-				is, limit = orphan, s.most(w)
+			limit := s.most(w)
+			if !orphans && s.previous[i] != w {
+				limit = s.fair(w)
 			}
-			if is == kind && s.admits(w, 1, s.in.Partitions[i].Cost(), limit) {
+			if s.admits(w, 1, s.in.Partitions[i].Cost(), limit) {
 				s.give(i, w)
 			}
 		}
@@ -306,11 +349,13 @@ func (s *solver) squeeze(q *pool, parts []int) {
 			continue
 		}
 		best := types.NoOwner
-		if cost < least {
-			for _, w := range q.workers {
-				if s.admits(w, 1, cost, math.MaxInt64) && (best == types.NoOwner || s.load[w] < s.load[best]) {
-					best = w
-				}
+		for _, w := range q.workers {
+			limit := int64(noLimit) // a bound for balance gives way to a worker that has room
+			if s.level != nil {
+				limit = s.most(w) // but this one leaves room for what else needs it
+			}
+			if cost < least && (best == types.NoOwner || s.load[w] < s.load[best]) && s.admits(w, 1, cost, limit) {
+				best = w
 			}
 		}
 		if best == types.NoOwner {

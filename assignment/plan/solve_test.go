@@ -100,7 +100,7 @@ func TestPools(t *testing.T) {
 			Spill: func(string) bool { return true }}, "a map[:6 gpu:3], b map[:6 gpu:3]"},
 		{"several labels on one worker", plan.Input{Partitions: slices.Concat(many("x", 6), many("y", 6)),
 			Workers: []plan.Worker{labelled("a", "x"), labelled("b", "x", "y"), labelled("c", "y")}},
-			"a map[x:3], b map[x:3 y:2], c map[y:4]"},
+			"a map[x:4], b map[x:2 y:2], c map[y:4]"},
 		{"the same labels on all", plan.Input{Partitions: slices.Concat(many("x", 3), many("y", 3)),
 			Workers: []plan.Worker{labelled("a", "x", "y"), labelled("b", "x", "y")}}, "a map[x:2 y:1], b map[x:1 y:2]"},
 	} {
@@ -189,7 +189,10 @@ func TestSolveProperties(t *testing.T) {
 		}
 		name := rapid.SampledFrom([]string{"sticky", "round robin", "hash", "weighted"}).Draw(t, "strategy")
 		for range rapid.IntRange(1, 4).Draw(t, "steps") {
-			in.Workers = nil
+			in.Workers, in.Barred = nil, map[string][]string{}
+			for range rapid.IntRange(0, 2).Draw(t, "bars") {
+				in.Barred[fmt.Sprintf("p%02d", rapid.IntRange(0, 20).Draw(t, "barred"))] = []string{fmt.Sprint("w", rapid.IntRange(0, 5).Draw(t, "from"))}
+			}
 			for i := range 6 {
 				if !rapid.Bool().Draw(t, "live") {
 					continue

@@ -68,7 +68,7 @@ func DecodeAlias(data []byte) (Alias, error) {
 	if err == nil {
 		err = checkSchema("alias", a.Schema)
 	}
-	if err == nil && (types.ValidateWorkerID(a.WorkerID) != nil || a.Version <= 0) {
+	if err == nil && (types.ValidateWorkerID(a.WorkerID) != nil || !types.ValidVersion(a.Version)) {
 		err = malformed("alias", "worker %q, version %d", a.WorkerID, a.Version)
 	}
 	if err != nil {

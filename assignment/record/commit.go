@@ -45,8 +45,8 @@ func checkCommit(c *types.AssignmentCommit) error {
 		return err
 	}
 	switch {
-	case c.Version <= 0:
-		return malformed(what, "version %d", c.Version)
+	case !types.ValidVersion(c.Version):
+		return malformed(what, "version %d: versions lie between 0 and %d", c.Version, int64(types.MaxVersion))
 	case types.ValidateWorkerID(c.TermHolder.Worker) != nil:
 		return malformed(what, "term holder %q", c.TermHolder)
 	case c.Nonce == "":

@@ -11,13 +11,13 @@ import (
 )
 
 // EncodePayload returns the canonical bytes of what one worker owns. The order of the entries does not matter. An entry without
-// an epoch, a partition listed twice or text that is not UTF-8 is types.ErrMalformed.
+// a possible epoch, a partition listed twice or text that is not UTF-8 is types.ErrMalformed.
 func EncodePayload(entries []types.AssignmentEntry) ([]byte, error) {
 	const what = "payload"
 	l := newListWriter(what, len(entries))
 	for i, e := range sortedByID(entries, func(e *types.AssignmentEntry) *types.Partition { return &e.Partition }) {
-		if e.value.Epoch <= 0 {
-			return nil, malformed(what, "%q has epoch %d: an owned partition has a positive one", e.id, e.value.Epoch)
+		if !types.ValidVersion(e.value.Epoch) {
+			return nil, malformed(what, "%q has epoch %d: that of an owned partition lies between 0 and %d", e.id, e.value.Epoch, int64(types.MaxVersion))
 		}
 		if err := l.entry(i, e.id, e.value); err != nil {
 			return nil, err
@@ -176,7 +176,7 @@ func checkFrom(list []types.From) error {
 	}
 	for i := range list {
 		f := &list[i]
-		if f.Worker == "" || f.Version <= 0 {
+		if f.Worker == "" || !types.ValidVersion(f.Version) {
 			return fmt.Errorf("`from` names %q at version %d", f.Holder, f.Version)
 		}
 		if i > 0 && compareHolders(list[i-1].Holder, f.Holder) >= 0 {
@@ -196,7 +196,7 @@ func compareHolders(a, b types.Holder) int {
 func DecodePayload(raw []byte) (types.AssignmentPayload, error) {
 	p := types.AssignmentPayload{Schema: types.CommitSchema}
 	err := readEntries("payload", raw, func(e *wireEntry) error {
-		if e.Epoch <= 0 {
+		if !types.ValidVersion(e.Epoch) {
 			return fmt.Errorf("%q has epoch %d", e.ID(), e.Epoch)
 		}
 		p.Entries = append(p.Entries, types.AssignmentEntry{Partition: e.Partition, Epoch: e.Epoch})

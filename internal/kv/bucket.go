@@ -58,6 +58,12 @@ func EnsureBuckets(ctx context.Context, js jetstream.JetStream, cfg BucketConfig
 	}
 	ctx, cancel := withDeadline(ctx, js)
 	defer cancel()
+	switch nc := js.Conn(); {
+	case nc.IsClosed():
+		return Buckets{}, types.ErrConnectionClosed
+	case !nc.IsConnected():
+		return Buckets{}, fmt.Errorf("%w: not connected yet, the connection is %v", types.ErrNoServer, nc.Status())
+	}
 	if err := CheckVersion(js.Conn().ConnectedServerVersion()); err != nil {
 		return Buckets{}, err
 	}
@@ -158,6 +164,12 @@ func streamConfig(cfg BucketConfig, bucket string, maxAge time.Duration) jetstre
 	}
 }
 
+// The server's error codes for more than one replica on a server that stands alone, and for subjects that another stream has.
+const (
+	noCluster     = 10074
+	subjectsTaken = 10065
+)
+
 // duplicateWindow is the smallest useful one: nothing here is published with a message ID.
 func duplicateWindow(maxAge time.Duration) time.Duration {
 	if maxAge > 0 {
@@ -174,6 +186,14 @@ func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another worker was faster
 			stream, err = js.Stream(ctx, want.Name)
 		}
+	}
+	switch api := (*jetstream.APIError)(nil); {
+	case !errors.As(err, &api):
+	case api.ErrorCode == noCluster:
+		return nil, fmt.Errorf("%w: Replicas is %d, and the server is not part of a cluster: use 1", types.ErrInvalidConfig, want.Replicas)
+	case api.ErrorCode == subjectsTaken:
+		return nil, fmt.Errorf("%w: another stream takes subjects that begin with %q; change that one, or choose another namespace: %w",
+			types.ErrForeignBucket, "$KV."+bucket, err)
 	}
 	if err != nil {
 		return nil, apiError(js, "create bucket "+bucket, "STREAM.", err)

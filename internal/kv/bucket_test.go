@@ -202,7 +202,7 @@ func TestNoServer(t *testing.T) {
 
 	c.Kill()
 	_, err = kv.EnsureBuckets(within(t, 100*time.Millisecond), c.JS(), memory())
-	require.ErrorIs(t, err, types.ErrNoServer)
+	require.ErrorIs(t, err, types.ErrConnectionClosed)
 }
 
 func TestVersions(t *testing.T) {

@@ -17,9 +17,10 @@ const (
 	firstGlance = 50 * time.Millisecond
 	// fewHolders is up to how many holders are glanced at, one by one. More are observed afresh at once: one listing is cheaper.
 	fewHolders = 16
-	// observeLimit bounds one look, and observeRetry is about how long to wait after one that failed, growing up to recheck.
-	observeLimit = 5 * time.Second
-	observeRetry = 50 * time.Millisecond
+	// observeLimit bounds one look. After one that failed, or was not fresh, the wait grows from observeRetry to observeRetryLimit.
+	observeLimit      = 5 * time.Second
+	observeRetry      = 50 * time.Millisecond
+	observeRetryLimit = 500 * time.Millisecond
 )
 
 // lookout is what the acquiring loop knows about its own looks. A planned move needs none in the best case, or a glance: the holder's
@@ -54,7 +55,7 @@ func (r *Runtime) acquire() {
 	var followed []string
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	o := lookout{retry: backoff.New(observeRetry, recheck)}
+	o := lookout{retry: backoff.New(observeRetry, observeRetryLimit)}
 	for {
 		e := r.pending()
 		if !slices.Equal(e.workers, followed) {

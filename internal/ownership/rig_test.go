@@ -36,6 +36,7 @@ type rig struct {
 	release  map[string]chan struct{} // handlers of these partitions return only when told to
 	forced   []string
 	overdue  []string
+	failures []error
 }
 
 // withRig runs f in virtual time.
@@ -45,6 +46,7 @@ func withRig(t *testing.T, f func(r *rig), change ...func(*Config)) {
 		cfg := Config{
 			Handler: r.handle, DrainTimeout: 30 * time.Second, HandoffTimeout: 45 * time.Second, FenceGrace: time.Second, HeartbeatTTL: testTTL,
 			Lease: r, Observer: r, Notify: func() { r.locked(func() { r.notified++ }) },
+			Failed:  func(err error) { r.locked(func() { r.failures = append(r.failures, err) }) },
 			Expired: func(i string) { r.locked(func() { r.expired = append(r.expired, i) }) },
 			Metrics: rigMetrics{r: r}, Logger: slog.New(slog.DiscardHandler),
 		}

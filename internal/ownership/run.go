@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -37,6 +38,12 @@ type userCode struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	onLost sync.WaitGroup
+
+	// Owned by the run's goroutine.
+	assigned bool  // OnAssigned was called
+	attempts int   // of the handler, in a row
+	died     error // why the handler has ended the goroutine before this one; nil: it has not
+	revoked  bool  // OnRevoked was called
 
 	// Guarded by the runtime's lock.
 	told bool // OnLost was called
@@ -106,46 +113,71 @@ func (r *Runtime) lose(run *run) {
 	u.onLost.Go(func() { r.guard("OnLost", run, func() error { hook(run.owner()); return nil }) })
 }
 
-// main is the goroutine of a run.
+// errExited: user code has ended its goroutine instead of returning, as runtime.Goexit and t.FailNow do.
+var errExited = errors.New("the goroutine was ended (runtime.Goexit)")
+
+// main is the goroutine of a run. If user code ends it, another one goes on where it was.
 func (r *Runtime) main(run *run) {
 	u := run.user
-	defer r.returned(run)
-	if hook := r.cfg.Hooks.OnAssigned; hook != nil {
+	over := false
+	defer func() {
+		if over {
+			r.returned(run)
+			return
+		}
+		if u.attempts > 0 {
+			u.died = errExited
+		}
+		r.runs.Go(func() { r.main(run) })
+	}()
+	if hook := r.cfg.Hooks.OnAssigned; hook != nil && !u.assigned {
+		u.assigned = true
 		r.guard("OnAssigned", run, func() error { hook(run.owner()); return nil })
 	}
 	if r.cfg.Handler != nil {
 		r.handle(run)
 	}
 	<-u.ctx.Done()
-	if hook := r.cfg.Hooks.OnRevoked; hook != nil && context.Cause(u.ctx) == types.ErrRevoked {
+	if hook := r.cfg.Hooks.OnRevoked; hook != nil && !u.revoked && context.Cause(u.ctx) == types.ErrRevoked {
+		u.revoked = true
 		r.guard("OnRevoked", run, func() error { hook(run.owner()); return nil })
 	}
 	r.mu.Lock()
 	u.over = true
 	r.mu.Unlock()
 	u.onLost.Wait()
+	over = true
 }
 
 // handle calls the handler again and again until the context ends. What is needed only when it returns early is elsewhere: this
 // frame is on the stack of every running partition.
 func (r *Runtime) handle(run *run) {
-	ctx := run.user.ctx
-	for attempt := 0; ctx.Err() == nil; attempt++ {
+	u := run.user
+	if died := u.died; died != nil && u.ctx.Err() == nil {
+		u.died = nil
+		r.restart(run, died, true)
+	}
+	for u.ctx.Err() == nil {
 		began := time.Now()
-		err, panicked := r.guard("handler", run, func() error { return r.cfg.Handler(ctx, run.owner()) })
-		if ctx.Err() != nil {
+		u.attempts++
+		err, panicked := r.guard("handler", run, func() error { return r.cfg.Handler(u.ctx, run.owner()) })
+		if u.ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > restartLimit {
-			attempt = 0
+			u.attempts = 1
 		}
-		r.restart(run, attempt, err, panicked)
+		r.restart(run, err, panicked)
 	}
 }
 
 // restart reports a handler that has returned although it owns its partition, and waits before it is called again.
-func (r *Runtime) restart(run *run, attempt int, err error, panicked bool) {
-	wait := backoff.Wait(restartFirst, restartLimit, attempt)
+func (r *Runtime) restart(run *run, err error, panicked bool) {
+	wait := backoff.Wait(restartFirst, restartLimit, max(run.user.attempts-1, 0))
+	if err == nil {
+		err = errReturned
+	}
+	r.cfg.Failed(fmt.Errorf("parti: handler of %q: %w", run.slot.id, err))
 	r.cfg.Metrics.HandlerFailed(run.slot.id, panicked)
 	r.cfg.Logger.Warn("handler returned while it owns its partition; starting it again",
 		"partition", run.slot.id, "epoch", run.epoch, "error", err, "in", wait)
@@ -156,6 +188,9 @@ func (r *Runtime) restart(run *run, attempt int, err error, panicked bool) {
 	case <-run.user.ctx.Done():
 	}
 }
+
+// errReturned: a handler has returned without an error while its context held.
+var errReturned = errors.New("returned while it owns its partition")
 
 // guard calls user code and turns a panic into an error.
 func (r *Runtime) guard(what string, run *run, call func() error) (err error, panicked bool) {

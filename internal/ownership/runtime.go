@@ -66,6 +66,8 @@ type Config struct {
 	Observer     Observer
 	// Notify asks for a heartbeat soon. It must not block.
 	Notify func()
+	// Failed is told of handlers that return although they own their partition. It must not block.
+	Failed func(error)
 	// Expired tells that the lease of the incarnation has run out. It must not block.
 	Expired func(incarnation string)
 

@@ -1,0 +1,98 @@
+package parti
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/partigo/parti/election"
+	"github.com/partigo/parti/types"
+)
+
+// candidacy is what decides whether this process contends for the lead.
+type candidacy struct {
+	mu      sync.Mutex // guards everything below; the elector is told under it, so that it is told in order
+	holder  types.Holder
+	resting bool // has stepped down lately
+	// barred: the newest commit is a newer release's, on which this one cannot build. It is over when another commit comes.
+	barred  bool
+	commits uint64 // how often another commit came
+
+	// may and told are what the elector was told last.
+	may  bool
+	told types.Holder
+}
+
+// stand changes the candidacy and tells the elector.
+func (m *Manager) stand(change func(*candidacy)) {
+	c := &m.candidacy
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
+	may := m.set.Role.MayLead() && c.holder != (types.Holder{}) && !c.resting && !c.barred
+	if may != c.may || c.holder != c.told {
+		c.may, c.told = may, c.holder
+		m.parts.elector.SetCandidate(c.holder, may)
+	}
+}
+
+func (c *candidacy) begin(h types.Holder) { c.holder, c.resting = h, false }
+
+// freed takes note of another commit than the one that barred.
+func (c *candidacy) freed() { c.barred, c.commits = false, c.commits+1 }
+
+func (m *Manager) commitsSeen() uint64 {
+	m.candidacy.mu.Lock()
+	defer m.candidacy.mu.Unlock()
+	return m.candidacy.commits
+}
+
+// stepDown gives the lead to somebody else, and contends again only after a lease; where it was given up because of a newer release's
+// commit, only when there is another commit. commits is what was known when the term began.
+func (m *Manager) stepDown(t election.Term, cause error, commits uint64) {
+	m.stand(func(c *candidacy) {
+		if c.holder == t.Holder {
+			c.resting = true
+			c.barred = c.barred || errors.Is(cause, types.ErrUnsupportedSchema) && c.commits == commits
+		}
+	})
+	wait := time.NewTimer(m.set.LeaderLease)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-m.ctx.Done():
+		return
+	}
+	m.stand(func(c *candidacy) {
+		if c.holder == t.Holder {
+			c.resting = false
+		}
+	})
+}
+
+// unread takes note of the newest commit that could not be read, so often in a row and since when; nil: that is over. It runs on the
+// follower's goroutine.
+func (m *Manager) unread(err error, inARow int, since time.Time) {
+	switch {
+	case err == nil:
+		m.stuck = false
+		m.health.recover(causeCommit)
+		m.stand((*candidacy).freed)
+		return
+	case errors.Is(err, types.ErrUnsupportedSchema):
+		m.lead.stepping(m, err)
+		m.stand(func(c *candidacy) { c.barred = true })
+	case errors.Is(err, types.ErrMalformed): // whoever leads replaces it
+		m.stand((*candidacy).freed)
+	}
+	if m.stuck || inARow < 2 || time.Since(since) < m.set.HeartbeatTTL/4 {
+		return
+	}
+	m.stuck = true
+	m.health.degrade(causeCommit, fmt.Sprintf("the newest commit cannot be read: %v", err))
+	m.fail(fmt.Errorf("parti: the newest commit cannot be read: %w", err))
+	if calc := m.lead.calculator(); calc != nil {
+		calc.Reread()
+	}
+}

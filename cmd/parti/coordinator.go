@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/groupspec"
+)
+
+const coordinatorHelp = `
+It leads each group, or stands ready to while somebody else does, until it gets SIGINT or SIGTERM; then another process takes over
+within milliseconds, and no partition moves. Run two, for the case that one dies. It takes no partitions.
+
+What it leads with is what the group's workers have left in the group's control bucket: followers (parti.RoleFollower) when they start, other
+workers when they begin to lead. That names
+  - the source: a static list (of any kind that consumer.Reader makes: the numbers 0 to N-1), or a source.KV by bucket and key. When
+    workers with another list start, it follows within -poll. A static list of more than 256 KiB is taken from the last commit.
+  - the strategy, if it is one of this module with its default settings: sticky, round-robin, consistent-hash, weighted-consistent-hash
+  - the settings that are the leader's
+The flags -partitions, -source-kv, -strategy and -max-workers replace what the workers say. Refused, with exit code 3, are groups whose
+workers have left nothing, and those whose source or strategy is code of their own: only a process with that code can lead them, as a
+parti.Manager with parti.RoleCoordinator. With -all they are logged and left alone, and looked at again at every -poll.
+
+A coordinator makes streams anew that vanish under it, like any worker: end it before you delete those of a group.
+`
+
+// startPatience is for how long a coordinator tries to claim an ID.
+const startPatience = time.Minute
+
+// stopPatience is for how long it tries to hand over.
+const stopPatience = 10 * time.Second
+
+// coordinator keeps one Manager for each group.
+type coordinator struct {
+	leading
+	all  bool
+	poll time.Duration
+	c    *client
+
+	mu      sync.Mutex // guards told and what is written to c.out
+	told    map[string]string
+	running sync.WaitGroup
+}
+
+func defineCoordinator(fs *flag.FlagSet) action {
+	k := &coordinator{told: map[string]string{}}
+	fs.BoolVar(&k.all, "all", false, "lead all groups of the account, also those that appear later")
+	fs.IntVar(&k.maxWorkers, "max-workers", -1, "give partitions to `N` workers of a group at most; 0: to all; negative: as the workers say")
+	fs.IntVar(&k.partitions, "partitions", 0, "the partitions are the numbers 0 to `N`-1")
+	fs.StringVar(&k.kv, "source-kv", "", "the partitions are listed by source.KV under `bucket/key`")
+	fs.StringVar(&k.strategy, "strategy", "", "use the strategy of this `name`")
+	fs.StringVar(&k.id, "id", "", "worker `ID` to claim; default: the lowest free one of coordinator-0, coordinator-1, …")
+	fs.DurationVar(&k.poll, "poll", 5*time.Second, "how often to look for changes of what the workers say, and with -all for groups")
+	verbose := fs.Bool("v", false, "log more than warnings")
+	return func(ctx context.Context, c *client, args []string) error {
+		level := slog.LevelWarn
+		if *verbose {
+			level = slog.LevelInfo
+		}
+		k.c, k.log = c, slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level}))
+		if err := k.check(args); err != nil {
+			return err
+		}
+		return k.run(ctx, args)
+	}
+}
+
+func (k *coordinator) check(names []string) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
+	}
+	bucket, key, pair := strings.Cut(k.kv, "/")
+	_, known := strategies[cmp.Or(k.strategy, "sticky")]
+	switch {
+	case k.all == (len(names) > 0):
+		return bad("name the groups, or use -all")
+	case (k.partitions != 0 || k.kv != "") && len(names) != 1:
+		return bad("-partitions and -source-kv are about one group: name it")
+	case k.partitions < 0, k.partitions > 0 && k.kv != "":
+		return bad("use one of -partitions N, with a positive N, and -source-kv")
+	case k.kv != "" && (!pair || bucket == "" || key == ""):
+		return bad("-source-kv %q: write bucket/key", k.kv)
+	case !known:
+		return bad("-strategy %q: use sticky, round-robin, consistent-hash or weighted-consistent-hash", k.strategy)
+	case k.poll < 100*time.Millisecond:
+		return bad("-poll %v: use at least 100ms", k.poll)
+	}
+	return nil
+}
+
+// run leads the groups until ctx ends. A group that was named and cannot be led ends it all.
+func (k *coordinator) run(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer k.running.Wait()
+	defer cancel(nil)
+	kept := map[string]bool{}
+	for {
+		if k.all {
+			var err error
+			if names, err = k.groups(ctx); err != nil {
+				k.tell("", err)
+			}
+		}
+		for _, ns := range names {
+			if kept[ns] {
+				continue
+			}
+			kept[ns] = true
+			k.running.Go(func() {
+				if err := k.keep(ctx, ns); err != nil {
+					cancel(err)
+				}
+			})
+		}
+		if !k.wait(ctx) {
+			break
+		}
+	}
+	k.running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (k *coordinator) groups(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	return parti.Groups(ctx, k.c.js)
+}
+
+// wait lets -poll pass; false: ctx has ended.
+func (k *coordinator) wait(ctx context.Context) bool {
+	t := time.NewTimer(k.poll)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tell logs what is wrong with a group, once.
+func (k *coordinator) tell(ns string, err error) {
+	text := err.Error()
+	k.mu.Lock()
+	known := k.told[ns] == text
+	k.told[ns] = text
+	k.mu.Unlock()
+	if !known {
+		k.log.Warn("not led", "group", ns, "error", err)
+	}
+}
+
+// keep leads one group until ctx ends, with a new Manager whenever the spec has changed. The error of a group that was named and cannot be
+// led is returned; otherwise it is told, and the group looked at again later.
+func (k *coordinator) keep(ctx context.Context, ns string) error {
+	for {
+		err := k.lead(ctx, ns)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			continue
+		case !k.all:
+			return err
+		}
+		k.tell(ns, err)
+		if !k.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// lead makes a Manager for the group and keeps it until ctx ends or the spec has changed.
+func (k *coordinator) lead(ctx context.Context, ns string) (err error) {
+	call, cancel := context.WithTimeout(ctx, defaultTimeout)
+	m, spec, err := k.manager(call, k.c.js, ns)
+	cancel()
+	if err != nil {
+		return err
+	}
+	start, cancel := context.WithTimeout(ctx, startPatience)
+	err = m.Start(start)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("group %q: %w", ns, err)
+	}
+	k.mu.Lock()
+	delete(k.told, ns)
+	_, _ = fmt.Fprintf(k.c.out, "coordinating %s as %s\n", ns, m.WorkerID())
+	k.mu.Unlock()
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		defer cancel()
+		if e := m.Stop(stop); e != nil {
+			k.log.Warn("not stopped in good order", "group", ns, "error", e)
+		}
+	}()
+	for k.wait(ctx) {
+		if k.changed(ctx, ns, spec) {
+			k.log.Warn("the workers say something else than before; starting anew", "group", ns)
+			return nil
+		}
+	}
+	return nil
+}
+
+// changed reports whether the group can be led in another way than by the spec. What cannot be read now has not changed.
+func (k *coordinator) changed(ctx context.Context, ns string, spec *groupspec.Spec) bool {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	buckets, err := open(ctx, k.c.js, ns)
+	if err != nil {
+		return false
+	}
+	now, err := readSpec(ctx, buckets.Control)
+	switch {
+	case err != nil, now == nil, spec != nil && now.Same(*spec):
+		return false
+	}
+	// A spec that cannot be followed changes nothing: the last one that could stays in force.
+	_, sourceErr := k.source(ctx, k.c.js, ns, buckets.Control, now)
+	_, placeErr := k.placement(ns, now)
+	if err := errors.Join(sourceErr, placeErr); err != nil {
+		k.tell(ns, err)
+		return false
+	}
+	return true
+}
