@@ -11,7 +11,7 @@ lint:
 
 bench: ## functions by go test, workloads by the programs in test/bench
 	go test -run '^$$' -bench . -benchmem ./...
-	set -e; for p in strategy coldstart crash leave handoff idle memory churn fanout size; do go run ./test/bench/$$p; done
+	set -e; for p in strategy coldstart crash leave handoff idle memory churn fanout size reading elastic; do go run ./test/bench/$$p; done
 
 quickstart:
 	go run ./examples/quickstart

@@ -100,7 +100,7 @@ func TestInvalidSettingsAreRefusedAllAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, "partitions 0 and 1 the same subject")
 		_, err = NewReader(w.js, "a.b", 2, WithLayout(w.layout))
 		require.ErrorIs(t, err, ErrInvalidConfig)
-		r, err := NewReader(w.js, "group", 2, WithLayout(w.layout))
+		r, err := NewReader(w.js, "group", 8, WithLayout(w.layout))
 		require.NoError(t, err)
 		require.NoError(t, r.Close(w.ctx(time.Minute)), "never started")
 		require.ErrorIs(t, r.Start(w.ctx(time.Minute)), ErrReaderClosed)

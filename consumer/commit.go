@@ -7,10 +7,14 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/backoff"
 )
 
 // finalCommit bounds the last commit of a partition that is given back.
 const finalCommit = 5 * time.Second
+
+// commitRetry and commitRetryLimit are the waits after commits that failed: the first, and the longest.
+const commitRetry, commitRetryLimit = 100 * time.Millisecond, 5 * time.Second
 
 // ownsRecheck is how often a commit looks whether the lease holds again.
 const ownsRecheck = 10 * time.Millisecond
@@ -18,27 +22,32 @@ const ownsRecheck = 10 * time.Millisecond
 // handle runs one ownership of a partition; it is the Manager's handler. It returns when the partition has been given back: everything
 // acknowledged is committed then, and nothing is committed after.
 func (r *Reader) handle(ctx context.Context, o parti.Ownership) error {
-	part, ok := r.partitionOf(o.Partition)
-	if !ok {
-		<-ctx.Done() // somebody made the group with another source
+	part, err := r.partitionOf(o.Partition)
+	if err != nil {
+		defer r.unreadable(o.Partition.ID(), err)()
+		<-ctx.Done()
 		return nil
+	}
+	if part >= r.parts {
+		r.outgrown(part)
 	}
 	x := newRun(r, part, o)
 	x.writer = r.newOffsetWriter(part, o)
 	offset, err := x.writer.claim(ctx)
 	if err != nil {
+		r.doubtOffsets(err)
 		if ctx.Err() == nil {
-			r.report(part, err)
+			r.report(part, "claim", err)
 		}
 		return err
 	}
+	r.cured(part, "claim")
 	x.adopt(offset)
 	r.add(x)
 	r.cfg.metrics.PartitionAssigned(part, o.Epoch)
-	if hook := r.cfg.hooks.OnAssigned; hook != nil {
-		guard(r.cfg.log, "OnAssigned", func() { hook(part, o.Epoch) })
-	}
+	x.greet()
 	err = x.serve(ctx)
+	<-x.greeted
 	r.remove(x)
 	r.cfg.metrics.PartitionGone(part)
 	x.tellEnd(err)
@@ -46,6 +55,20 @@ func (r *Reader) handle(ctx context.Context, o parti.Ownership) error {
 		return nil
 	}
 	return err
+}
+
+// greet calls OnAssigned beside the run's work, which it may ask for: a Seek in it is carried out. Nothing is read before it has
+// returned.
+func (x *run) greet() {
+	hook := x.r.cfg.hooks.OnAssigned
+	if hook == nil {
+		close(x.greeted)
+		return
+	}
+	go func() {
+		defer close(x.greeted)
+		guard(x.r.cfg.log, "OnAssigned", func() { hook(x.part, x.owner.Epoch) })
+	}()
 }
 
 // serve reads and commits until the ownership ends; the error says why, where it did not end in good order.
@@ -136,6 +159,7 @@ func (x *run) waitIdle(ctx context.Context, finish bool) {
 func (x *run) commitLoop(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	retry, failing := backoff.New(commitRetry, commitRetryLimit), false
 	for {
 		due, dirty := x.due()
 		if dirty && due <= 0 {
@@ -152,10 +176,16 @@ func (x *run) commitLoop(ctx context.Context) error {
 				if final(err) {
 					return err
 				}
-				x.r.report(x.part, err)
-				if sleep(ctx, x.r.cfg.commitEvery) != nil {
-					return nil
-				}
+				x.r.doubtOffsets(err)
+				x.r.report(x.part, "commit", err)
+				x.waitToRetry(ctx, retry.Next())
+				failing = true
+				continue
+			}
+			if failing {
+				failing = false
+				retry.Reset()
+				x.r.cured(x.part, "commit")
 			}
 			continue
 		}
@@ -169,6 +199,17 @@ func (x *run) commitLoop(ctx context.Context) error {
 		case <-x.wakeSave:
 		case <-timer.C:
 		}
+	}
+}
+
+// waitToRetry waits after a commit that failed; a new connection, or a new bucket, ends it.
+func (x *run) waitToRetry(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-x.hurry:
 	}
 }
 
@@ -187,7 +228,17 @@ func (x *run) due() (in time.Duration, dirty bool) {
 	case x.pending == 0:
 		return 0, false
 	}
-	return time.Until(x.since.Add(x.r.cfg.commitEvery)), true
+	return time.Until(x.since.Add(x.r.commitDelay())), true
+}
+
+// unhurried is how many partitions a Reader may own before its commits become rarer, and rarest by how many times they do at most.
+const unhurried, rarest = 50, 10
+
+// commitDelay is the delay of WithCommit, longer where many partitions are owned: a thousand partitions that are read slowly would
+// otherwise make one write for every few messages, which costs more than reading them.
+func (r *Reader) commitDelay() time.Duration {
+	n := min(max(r.owned.Load(), unhurried), unhurried*rarest)
+	return r.cfg.commitEvery / unhurried * time.Duration(n)
 }
 
 // commit stores what is acknowledged, if it is not yet, and tells those who wait.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,9 +30,7 @@ func (r *Reader) Resume(partitions ...int) {
 
 func (r *Reader) setPaused(partitions []int, on bool) {
 	if len(partitions) == 0 {
-		for p := range r.parts {
-			partitions = append(partitions, p)
-		}
+		partitions = r.all()
 	}
 	var runs []*run
 	r.mu.Lock()
@@ -56,6 +55,19 @@ func (r *Reader) setPaused(partitions []int, on bool) {
 		}
 		poke(x.wakeRead)
 	}
+}
+
+// all returns the numbers of all partitions that this Reader knows of.
+func (r *Reader) all() (numbers []int) {
+	for p := range r.parts {
+		numbers = append(numbers, p)
+	}
+	for _, p := range r.Assigned() {
+		if p >= r.parts {
+			numbers = append(numbers, p)
+		}
+	}
+	return numbers
 }
 
 // stop ends the handing out of the partition because of err.
@@ -107,8 +119,9 @@ const seekRecheck = 5 * time.Millisecond
 
 // seekCall is a Seek that the reading goroutine carries out.
 type seekCall struct {
-	to   Position
-	done chan error
+	to    Position
+	done  chan error
+	moved bool // too late to withdraw it; guarded by the run's lock
 }
 
 // Seek makes the partition go on at the position, forwards or backwards, and returns when that is stored as its offset. Positions beyond either
@@ -116,7 +129,10 @@ type seekCall struct {
 // before does not count any more: its acknowledgement is refused with [ErrSeeked]. A stopped partition is started.
 //
 // The partition must be owned by this Reader ([ErrNotAssigned] otherwise), and a Seek that is under way when the partition is lost has moved
-// it or not.
+// it or not. When ctx ends before the partition was moved, it is not moved any more; when it ends later, the error is an [*UnstoredSeekError].
+//
+// In [Hooks.OnAssigned] Seek says where reading begins: nothing is read before that hook has returned. In a handler of Process it would wait
+// for that handler's own end.
 func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	if err := r.usable(ctx); err != nil {
 		return err
@@ -138,8 +154,29 @@ func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	case <-x.ended:
 		return x.lossCause()
 	case <-ctx.Done():
-		return ctx.Err()
+		return x.withdrawSeek(call, ctx.Err())
 	}
+}
+
+// withdrawSeek ends a Seek that nobody waits for any more, unless the partition has been moved. It returns what the Seek returns.
+func (x *run) withdrawSeek(call *seekCall, cause error) error {
+	x.mu.Lock()
+	if x.seek == call {
+		x.seek = nil
+	}
+	moved := call.moved
+	x.mu.Unlock()
+	poke(x.wakeRead)
+	x.r.enqueue(x)
+	select {
+	case err := <-call.done:
+		return err
+	default:
+	}
+	if moved {
+		return &UnstoredSeekError{Partition: x.part, Err: cause}
+	}
+	return cause
 }
 
 func (x *run) offerSeek(call *seekCall) bool {
@@ -160,7 +197,7 @@ func (x *run) moveIfAsked(ctx context.Context) {
 	if call == nil {
 		return
 	}
-	for x.hasHandler() {
+	for x.awaits(call) {
 		select {
 		case <-x.wakeRead:
 		case <-ctx.Done():
@@ -171,11 +208,15 @@ func (x *run) moveIfAsked(ctx context.Context) {
 	x.r.enqueue(x)
 }
 
-func (x *run) hasHandler() bool {
+// awaits reports whether a Seek has to wait for a handler. One that was withdrawn has not.
+func (x *run) awaits(call *seekCall) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.busy
+	return x.busy && x.seek == call
 }
+
+// errWithdrawn: nobody waits for the Seek any more.
+var errWithdrawn = errors.New("consumer: the seek was withdrawn")
 
 // moveTo moves the partition and returns when its new offset is stored. It runs on the reading goroutine, while no feed is open.
 func (x *run) moveTo(ctx context.Context, to Position, call *seekCall) error {
@@ -186,12 +227,18 @@ func (x *run) moveTo(ctx context.Context, to Position, call *seekCall) error {
 	}
 	stored := make(chan error, 1)
 	x.mu.Lock()
-	if x.seek == call {
+	switch {
+	case x.seek == call:
 		x.seek = nil
+	case call != nil && err == nil:
+		err = errWithdrawn
 	}
 	if err != nil {
 		x.mu.Unlock()
 		return err
+	}
+	if call != nil {
+		call.moved = true
 	}
 	x.clear(pos)
 	x.id, x.known, x.stopped, x.force = state.id, true, nil, true
@@ -254,15 +301,15 @@ func (r *Reader) Committed(ctx context.Context, partition int) (Offset, error) {
 	if err := r.usable(ctx); err != nil {
 		return Offset{}, err
 	}
-	if partition < 0 || partition >= r.parts {
-		return Offset{}, fmt.Errorf("%w: partition %d: there are %d", ErrNotAssigned, partition, r.parts)
-	}
 	if x, err := r.find(partition); err == nil {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		o := x.saved
 		o.Partition, o.Epoch, o.Worker = partition, x.owner.Epoch, x.owner.Holder.Worker
 		return o, nil
+	}
+	if partition < 0 || partition >= r.parts {
+		return Offset{}, fmt.Errorf("%w: partition %d: there are %d", ErrNotAssigned, partition, r.parts)
 	}
 	ctx, cancel := r.call(ctx)
 	defer cancel()
@@ -274,6 +321,9 @@ func (r *Reader) Committed(ctx context.Context, partition int) (Offset, error) {
 		return Offset{}, err
 	}
 	s, err := decodeOffset(e.Value)
+	if err != nil {
+		err = repair(err, r.cfg.offsets, e.Key)
+	}
 	return s.Offset, err
 }
 
@@ -322,6 +372,9 @@ type PartitionStats struct {
 type Stats struct {
 	// Partitions are the owned ones, by number.
 	Partitions []PartitionStats
+	// Unreadable are partitions, by ID, that the group has given to this Reader and that it cannot read, with the reason: it was made with
+	// fewer partitions than the Reader that leads.
+	Unreadable map[string]error
 }
 
 // Stats returns what the Reader does. It is a copy, made without asking the server.
@@ -336,6 +389,9 @@ func (r *Reader) Stats() Stats {
 		})
 		x.mu.Unlock()
 	}
+	r.mu.Lock()
+	s.Unreadable = maps.Clone(r.alien)
+	r.mu.Unlock()
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return cmp.Compare(a.Partition, b.Partition) })
 	return s
 }

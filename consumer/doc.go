@@ -24,7 +24,9 @@
 //
 // A stream is known by name and creation time, which are stored with the offset, and looked at when reading begins, after each new
 // consumer is made, when the connection is made anew, and once a second. An offset is never applied to another stream
-// ([ErrStreamChanged], [WithRecreated]), and messages that were removed before they were read are reported ([ErrExpired], [WithExpired]).
+// ([ErrStreamChanged], [WithRecreated]), and messages that were removed before they were read are reported ([ErrExpired], [WithExpired]). Of a replicated stream,
+// the server that answers may know less than was read from another one: then nothing is read until it knows as much, and only after
+// 30 s the stream is taken to have lost its end.
 //
 // # What can repeat, and what cannot be missed
 //
@@ -32,7 +34,8 @@
 //
 //   - Ack returned nil: it never comes again, to anybody.
 //   - Ack returned an error, or was not called: it may.
-//   - AckLater, All and Process: what was acknowledged within the last 100 ms or 100 messages of a partition (see [WithCommit]) comes again if
+//   - AckLater, All and Process: what was acknowledged within the last 100 ms or 100 messages of a partition (see [WithCommit]; the time is
+//     longer where a Reader owns more than 50) comes again if
 //     the process dies or loses its lease before it is stored. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
 //     the partition is released, so nothing that was acknowledged repeats.
 //   - Fetch: what was handed out and not acknowledged when the partition goes elsewhere is handed out by the next owner, and its later acknowledgement
@@ -64,6 +67,8 @@
 //
 // # The group as a whole
 //
-// [Reader.Manager] has the group's state, and [WithManagerOptions] its settings. The leader among the readers does what a coordinator would; a
-// process that only coordinates is a parti.Manager with the same namespace and no partitions. Every exported method is safe for concurrent use.
+// [Reader.Manager] has the group's state, and [WithManagerOptions] its settings. The leader among the readers does what a coordinator would. A
+// process that only coordinates is the command `parti coordinator <group>`, or a parti.Manager with the namespace <group>,
+// parti.WithRole(parti.RoleCoordinator), and the partitions "0" to "N-1" as its source; with parti.WithRole(parti.RoleFollower) among their manager
+// options the readers leave leading to it. Every exported method is safe for concurrent use.
 package consumer

@@ -23,13 +23,13 @@ func TestElasticChange(t *testing.T) {
 				w.waitOwned(20 * time.Second)
 				pace := 25 * time.Millisecond
 				load := func(d time.Duration) time.Duration {
-					w.ledger.resetSilence()
+					w.ledger.ResetSilence()
 					for end := time.Now().Add(d); time.Now().Before(end); {
 						due := time.Now().Add(pace)
 						w.publishAsync()
 						time.Sleep(time.Until(due))
 					}
-					return w.ledger.resetSilence()
+					return w.ledger.ResetSilence()
 				}
 				t.Logf("steady: longest silence %v", load(500*time.Millisecond))
 				ninth := w.join()

@@ -53,6 +53,20 @@ func (e *PartitionLostError) Error() string {
 // Is makes errors.Is find ErrPartitionLost.
 func (e *PartitionLostError) Is(target error) bool { return target == ErrPartitionLost }
 
+// UnstoredSeekError: the context of a Seek ended after the partition was moved and before that was known to be stored. Reading goes on at
+// the new position; if the partition goes elsewhere before it is stored, it goes on at the one before. errors.Is finds the context's error.
+type UnstoredSeekError struct {
+	Partition int
+	Err       error
+}
+
+func (e *UnstoredSeekError) Error() string {
+	return fmt.Sprintf("consumer: partition %d was moved by Seek, and that is not known to be stored: %v", e.Partition, e.Err)
+}
+
+// Unwrap returns the context's error.
+func (e *UnstoredSeekError) Unwrap() error { return e.Err }
+
 // StreamChangedError says how a stream differs from the one that the offset belongs to. errors.Is(err, ErrStreamChanged) holds for
 // it.
 type StreamChangedError struct {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/partigo/parti"
 )
 
 // Fetch returns up to maxMessages messages of the partitions that this Reader owns: of each partition in order, and of no more of them than
@@ -50,7 +52,7 @@ func (r *Reader) takeTurn(ctx context.Context) error {
 	case r.turn <- struct{}{}:
 		return nil
 	case <-r.closing:
-		return ErrReaderClosed
+		return r.closedErr()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -110,10 +112,14 @@ func (r *Reader) collect(ctx context.Context, n int) ([]Message, error) {
 			if len(got) > 0 { // not acknowledged: the next owner hands them out again
 				return got, nil
 			}
-			return nil, ErrReaderClosed
+			return nil, r.closedErr()
 		}
 	}
 }
+
+// fewer is how many messages of one partition Fetch takes at least, if that is no more than a quarter of what was asked for: what comes of few
+// partitions is acknowledged by few writes. The others have their turn in the next calls.
+const fewer = 32
 
 // gather takes what is there, from each partition in turn.
 func (r *Reader) gather(got []Message, n int) []Message {
@@ -122,7 +128,7 @@ func (r *Reader) gather(got []Message, n int) []Message {
 		if x == nil {
 			break
 		}
-		fair := max(1, (n-len(got))/(others+1))
+		fair := max(1, (n-len(got))/(others+1), min(n/4, fewer))
 		var more bool
 		if got, more = x.take(got, fair); more {
 			r.enqueue(x)
@@ -153,6 +159,8 @@ func (r *Reader) putStop(err error) {
 // stored. Where a partition has moved on, its error wraps [ErrPartitionLost] and its offset is not changed; the other partitions'
 // offsets are stored regardless, and all errors are joined.
 //
+// A message of another Reader is refused ([ErrNotAssigned]).
+//
 // A message that the caller made up itself counts for the present ownership; its Partition and Sequence are enough.
 //
 // When ctx ends first, the acknowledgement stays in force and is stored within the delay of [WithCommit]; it is not known whether it was.
@@ -162,7 +170,7 @@ func (r *Reader) Ack(ctx context.Context, messages ...Message) error {
 	for _, w := range waits {
 		select {
 		case err := <-w:
-			errs = append(errs, err)
+			errs = append(errs, r.closedOr(err))
 		case <-ctx.Done():
 			return errors.Join(append(errs, ctx.Err())...)
 		}
@@ -179,12 +187,17 @@ func (r *Reader) AckLater(messages ...Message) error {
 
 func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error, err error) {
 	highest := map[int]Message{}
+	var errs []error
 	for _, m := range messages {
+		if m.run != nil && m.run.r != r {
+			errs = append(errs, r.closedOr(fmt.Errorf("%w: partition %d, sequence %d: another Reader has handed the message out, so only that can acknowledge it",
+				ErrNotAssigned, m.Partition, m.Sequence)))
+			continue
+		}
 		if h, ok := highest[m.Partition]; !ok || newer(m, h) {
 			highest[m.Partition] = m
 		}
 	}
-	var errs []error
 	for part, m := range highest {
 		x := m.run
 		if x == nil {
@@ -214,8 +227,12 @@ func newer(a, b Message) bool {
 
 // closedOr adds to an error that the Reader was closed, where it was.
 func (r *Reader) closedOr(err error) error {
-	if r.isClosing() {
-		return fmt.Errorf("%w: %w", ErrReaderClosed, err)
+	switch {
+	case err == nil:
+	case r.isClosing():
+		return fmt.Errorf("%w: %w", r.closedErr(), err)
+	case r.nc.IsClosed(): // the end is on its way
+		return fmt.Errorf("%w: %w: %w", ErrReaderClosed, parti.ErrConnectionClosed, err)
 	}
 	return err
 }
@@ -254,7 +271,7 @@ func (r *Reader) All(ctx context.Context) iter.Seq2[Message, error] {
 				yield(Message{}, ctx.Err())
 				return
 			case <-r.closing:
-				yield(Message{}, ErrReaderClosed)
+				yield(Message{}, r.closedErr())
 				return
 			}
 		}
@@ -275,8 +292,7 @@ func (r *Reader) some(ctx context.Context, x *run, yield func(Message, error) bo
 		if len(got) == 0 {
 			return true
 		}
-		if !yield(got[0], nil) {
-			x.giveBack(got)
+		if !x.yieldOne(got, yield) {
 			return false
 		}
 		_, _ = x.ack(got[0].Sequence, got[0].gen, false, false) // lost meanwhile: the next owner repeats it
@@ -286,6 +302,16 @@ func (r *Reader) some(ctx context.Context, x *run, yield func(Message, error) bo
 	}
 	r.enqueue(x)
 	return true
+}
+
+// yieldOne yields a message, and takes it back when the loop is left, by a panic too.
+func (x *run) yieldOne(got []Message, yield func(Message, error) bool) (next bool) {
+	defer func() {
+		if !next {
+			x.giveBack(got)
+		}
+	}()
+	return yield(got[0], nil)
 }
 
 // reserve makes Process or All the only one who hands messages out, until unreserve. What Fetch has handed out and is not acknowledged
@@ -304,7 +330,7 @@ func (r *Reader) reserve(ctx context.Context) error {
 		return ctx.Err()
 	case <-r.closing:
 		r.busy.Store(false)
-		return ErrReaderClosed
+		return r.closedErr()
 	}
 	byRun := map[*run][]Message{}
 	for _, m := range r.last {

@@ -26,10 +26,11 @@ type world struct {
 	layout   Layout
 	parts    int
 	opts     []Option
-	ledger   *ledger
+	ledger   *witness
 
-	next    []int // counter of the last message of each partition
-	storage jetstream.StorageType
+	next     []int // counter of the last message of each partition
+	storage  jetstream.StorageType
+	recorded bool // everything that is handed out is told to the ledger
 
 	mu      sync.Mutex
 	members []*member
@@ -62,7 +63,8 @@ func withFiles() worldOption { return func(w *world) { w.storage = jetstream.Fil
 // quick are a group's settings with short times.
 func quick() Option {
 	return WithManagerOptions(parti.WithHeartbeat(time.Second, 4*time.Second), parti.WithLeaderLease(3*time.Second),
-		parti.WithWindows(2*time.Second, time.Second, 300*time.Millisecond), parti.WithCooldown(time.Second), parti.WithHandoffTimeout(-1))
+		parti.WithWindows(2*time.Second, time.Second, 300*time.Millisecond), parti.WithCooldown(time.Second), parti.WithHandoffTimeout(-1),
+		parti.WithDampingPeriod(0)) // who comes and goes is given its share at once
 }
 
 // bubble runs a scenario in virtual time, with 8 partitions in one stream unless told otherwise.
@@ -86,10 +88,11 @@ func runWorld(t *testing.T, env *natstest.Env, scenario func(w *world), opts []w
 	w.producer = env.Connect("producer")
 	w.js = w.producer.JS()
 	w.next = make([]int, w.parts)
-	w.ledger = newLedger(w.parts)
+	w.ledger = newWitness(w.parts)
+	w.keepOffsets(t)
 	t.Cleanup(func() {
 		w.closeAll()
-		w.ledger.check(t)
+		w.judge()
 	})
 	scenario(w)
 }
@@ -162,9 +165,7 @@ func (w *world) make(opts ...Option) *member {
 	m := &member{w: w, name: fmt.Sprintf("r%d", len(w.members))}
 	w.mu.Unlock()
 	m.client = w.env.Connect(m.name)
-	hooks := Hooks{OnCommitted: w.ledger.committed}
-	all := append(w.options(), WithHooks(hooks))
-	r, err := NewReader(m.client.JS(), "group", w.parts, append(all, opts...)...)
+	r, err := NewReader(m.client.JS(), "group", w.parts, append(w.options(), opts...)...)
 	require.NoError(w.t, err)
 	m.Reader = r
 	w.mu.Lock()
@@ -196,8 +197,8 @@ func (m *member) processWith(h Handler) {
 // kill ends the member as kill -9 does.
 func (m *member) kill() {
 	m.dead.Store(true)
-	m.w.ledger.silence(m.name)
 	m.client.Kill()
+	m.w.ledger.silence(m.name)
 }
 
 // leave closes the member in good order.
@@ -241,20 +242,11 @@ func (w *world) closeAll() {
 	all.Wait()
 }
 
-// restart restarts the server, and ends all faults of the network. No request may reach a server that shuts down while pulls are under way: it sleeps
-// with a lock held then, over which virtual time stands still.
+// restart restarts the server, and ends all faults of the network.
 func (w *world) restart() {
-	clients := []*natstest.Client{w.producer}
-	for _, m := range w.live() {
-		clients = append(clients, m.client)
-	}
-	for _, c := range clients {
-		c.Gate().Hold(natstest.ToServer)
-	}
-	time.Sleep(5 * time.Millisecond)
 	w.env.Restart()
-	for _, c := range clients {
-		c.Gate().Heal()
+	for _, m := range w.live() {
+		m.client.Gate().Heal()
 	}
 }
 
@@ -283,13 +275,14 @@ func (w *world) waitOwned(d time.Duration) {
 // waitRead waits until everything published was recorded.
 func (w *world) waitRead(d time.Duration) time.Duration {
 	w.t.Helper()
+	w.recorded = true
 	began := time.Now()
 	defer func() {
 		if w.t.Failed() {
 			w.t.Log(w.describe())
 		}
 	}()
-	w.env.WaitFor(d, "everything is read", func() bool { return w.ledger.complete(w.next) })
+	w.env.WaitFor(d, "everything is read", func() bool { return w.ledger.Complete(w.next) })
 	return time.Since(began)
 }
 
@@ -298,5 +291,5 @@ func (w *world) describe() string {
 	for _, m := range w.live() {
 		out += fmt.Sprintf("%s: %+v\n", m.name, m.Stats())
 	}
-	return out + w.ledger.describe(w.next)
+	return out + w.describeProgress()
 }

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Hooks are called when something happens. Any may be nil. A hook that panics is logged and counts as having returned.
+// Hooks are called when something happens. Any may be nil. A hook that panics, or ends its goroutine, is logged and counts as having returned.
 //
 // For one partition, hooks are called in order, except that OnCommitted and OnError may come at the same time as others; for
-// different partitions they are called in parallel. They are called by the goroutines that do the work, so a slow one holds
-// back its partition, and its release.
+// different partitions they are called in parallel. The work waits for them, so a slow one holds back its partition, and its release.
 //
-// What concerns the whole group has hooks of its own, see [WithManagerOptions] and parti.WithHooks: OnLeaderChanged (elected, lead
-// lost, stepping down), OnStateChanged (a rebalance has started where To is parti.StateRebalancing), OnAssignment (a rebalance has
-// ended; Version is its generation). The heartbeat is measured by parti.WithMetrics.
+// What concerns the whole group has hooks of its own, see [WithManagerOptions] and parti.WithHooks: OnElected, OnSteppingDown,
+// OnLeadershipLost, OnRebalanceStarted, OnRebalanceEnded, OnStateChanged and OnAssignment. The heartbeat is measured by parti.WithMetrics.
 type Hooks struct {
-	// OnAssigned is called when a partition's offset has been claimed, before anything of it is handed out.
+	// OnAssigned is called when a partition's offset has been claimed, before anything of it is read. [Reader.Seek] in it says where
+	// reading begins.
 	OnAssigned func(partition int, epoch int64)
 	// OnRevoked is called when a partition has been given back in good order: everything acknowledged is committed.
 	OnRevoked func(partition int, epoch int64)
@@ -32,7 +31,8 @@ type Hooks struct {
 	OnExpired func(err *ExpiredError)
 	// OnPoison is called when a message could not be processed, with what was done about it.
 	OnPoison func(err *PoisonError, action PoisonAction)
-	// OnError is called with errors that nobody waits for, and that are retried.
+	// OnError is called with errors that nobody waits for, and that are retried: with each that differs from the one before, and, as long
+	// as it stays the same, again after waits that grow from a second to a minute. partition is -1 where it concerns all, e.g. the offsets' bucket.
 	OnError func(partition int, err error)
 }
 
@@ -95,12 +95,22 @@ func (NopMetrics) Poisoned(int, PoisonAction) {}
 // ReadingRestarted does nothing.
 func (NopMetrics) ReadingRestarted(int, string) {}
 
-// guard calls user code; a panic is logged.
+// guard calls user code and returns when that has ended; a panic is logged. It runs on a goroutine of its own, so that runtime.Goexit does not
+// end the caller's.
 func guard(log *slog.Logger, what string, call func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			log.Error("panic in a hook", "hook", what, "panic", v, "stack", string(debug.Stack()))
-		}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		returned := false
+		defer func() {
+			if v := recover(); v != nil {
+				log.Error("panic in a hook", "hook", what, "panic", v, "stack", string(debug.Stack()))
+			} else if !returned {
+				log.Error("a hook has ended its goroutine", "hook", what)
+			}
+		}()
+		call()
+		returned = true
 	}()
-	call()
+	<-ended
 }

@@ -1,163 +1,125 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/partigo/parti/test/checker/ledger"
+	"github.com/stretchr/testify/require"
 )
 
-// ledger is the witness: the payloads of a partition count from 1.
-type ledger struct {
-	mu      sync.Mutex
-	highest []int // counter by partition
-	seqs    []uint64
-	saved   []uint64       // stored offsets, as the hooks told
-	last    map[string]int // counter by reader, partition and epoch
-	lastAt  []time.Time
-	dead    map[string]bool
-	fetch   map[string]uint64
-	repeats int
-	total   int
-	longest time.Duration
-	faults  []string
-	moved   map[int]bool // partitions that were moved on purpose: no judgement
+// witness takes down what the members of a world are handed, for the ledger. The payloads of a partition count from 1.
+type witness struct {
+	*ledger.Ledger
+	mu   sync.Mutex // guards dead, and what a test keeps beside
+	dead map[string]bool
+	// unjudged is set where what is stored when the test ends is not what was handed out.
+	unjudged bool
 }
 
-func newLedger(parts int) *ledger {
-	return &ledger{highest: make([]int, parts), seqs: make([]uint64, parts), saved: make([]uint64, parts), lastAt: make([]time.Time, parts),
-		last: map[string]int{}, fetch: map[string]uint64{}, dead: map[string]bool{}, moved: map[int]bool{}}
+func newWitness(parts int) *witness {
+	return &witness{Ledger: ledger.New(parts), dead: map[string]bool{}}
 }
 
-func (l *ledger) silence(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead[name] = true
+// silence makes a member that was killed count no more, whatever its goroutines still do.
+func (w *witness) silence(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead[name] = true
 }
 
-// record takes a processed message down.
-func (l *ledger) record(name string, m Message) {
-	n, err := strconv.Atoi(string(m.Data))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead[name] {
-		return
+func (w *witness) silent(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dead[name]
+}
+
+func place(name string, m Message) ledger.Place {
+	return ledger.Place{Reader: name, Partition: m.Partition, Epoch: m.Epoch, Sequence: m.Sequence}
+}
+
+// handed takes down a message that was handed out.
+func (w *witness) handed(name string, m Message) {
+	if !w.silent(name) {
+		n, _ := strconv.Atoi(string(m.Data)) // 0 is refused
+		w.Deliver(place(name, m), n)
 	}
-	p := m.Partition
-	fault := func(format string, args ...any) {
-		l.faults = append(l.faults, fmt.Sprintf("%s, partition %d, epoch %d, message %q (sequence %d): ", name, p, m.Epoch, m.Data, m.Sequence)+fmt.Sprintf(format, args...))
+}
+
+// record takes down a message that was handed out and is acknowledged at once.
+func (w *witness) record(name string, m Message) {
+	w.handed(name, m)
+	w.acks(name, m)
+}
+
+func (w *witness) acks(name string, m Message) {
+	if !w.silent(name) {
+		w.Acknowledge(place(name, m))
 	}
-	if err != nil {
-		fault("%v", err)
-		return
-	}
-	l.total++
-	key := fmt.Sprint(name, p, m.Epoch)
-	if !l.moved[p] {
-		switch prev, known := l.last[key], l.last[key] > 0; {
-		case known && n != prev+1:
-			fault("follows %d in the same ownership", prev)
-		case n > l.highest[p]+1:
-			fault("GAP after %d", l.highest[p])
-		case n <= l.highest[p]:
-			l.repeats++
-			if m.Sequence <= l.saved[p] {
-				fault("repeated although %d is committed", l.saved[p])
-			}
+}
+
+// answered takes down what came of the acknowledgement of these messages.
+func (w *witness) answered(name string, err error, ms []Message) {
+	for _, m := range ms {
+		if err == nil && !w.silent(name) {
+			w.Answer(place(name, m), ledger.Stored)
 		}
 	}
-	l.last[key] = n
-	if n > l.highest[p] {
-		l.highest[p], l.seqs[p] = n, m.Sequence
-		now := time.Now()
-		if !l.lastAt[p].IsZero() {
-			l.longest = max(l.longest, now.Sub(l.lastAt[p]))
-		}
-		l.lastAt[p] = now
-	}
-}
-
-func (l *ledger) committed(o Offset) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.moved[o.Partition] {
-		return
-	}
-	if o.Sequence < l.saved[o.Partition] {
-		l.faults = append(l.faults, fmt.Sprintf("offset of partition %d went back from %d to %d", o.Partition, l.saved[o.Partition], o.Sequence))
-	}
-	l.saved[o.Partition] = o.Sequence
 }
 
 // count returns how many messages were recorded.
-func (l *ledger) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.total
-}
+func (w *witness) count() int { return w.Tally().Messages }
 
 // again returns how many of them were repeats.
-func (l *ledger) again() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.repeats
-}
+func (w *witness) again() int { return w.Tally().Repeats }
 
-// forget makes a partition begin at 1 again, without judgement.
-func (l *ledger) forget(p int) {
-	l.letMove(p)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.highest[p] = 0
-}
-
-// letMove ends the judgement of a partition that is moved on purpose.
-func (l *ledger) letMove(p int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.moved[p] = true
-}
-
-func (l *ledger) complete(next []int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for p, n := range next {
-		if l.highest[p] < n {
-			return false
+// judge looks at everything that was stored, when all members have ended.
+func (w *world) judge() {
+	var records *ledger.Records
+	if w.recorded && !w.ledger.unjudged {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		var streams []string
+		seen := map[string]bool{}
+		for p := range w.parts {
+			if s, _ := w.layout.Resolve(p); !seen[s] {
+				seen[s] = true
+				streams = append(streams, s)
+			}
+		}
+		var err error
+		records, err = ledger.Read(ctx, w.js, streams, DefaultOffsetsBucket, "group")
+		if err != nil {
+			w.t.Errorf("what is stored cannot be read: %v", err)
 		}
 	}
-	return true
+	if records != nil {
+		w.t.Logf("judged by %d messages, %d offsets", len(records.Messages), len(records.Offsets))
+	}
+	faults := w.ledger.Judge(records)
+	for _, f := range faults[:min(10, len(faults))] {
+		w.t.Error(f)
+	}
+	if len(faults) > 10 {
+		w.t.Errorf("and %d more", len(faults)-10)
+	}
 }
 
-// resetSilence begins to measure the longest silence anew, and returns what it was.
-func (l *ledger) resetSilence() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.longest
-	l.longest = 0
-	return d
-}
-
-func (l *ledger) describe(next []int) (out string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for p, n := range next {
-		if l.highest[p] != n {
-			out += fmt.Sprintf("partition %d: %d of %d read, last sequence %d, committed %d\n", p, l.highest[p], n, l.seqs[p], l.saved[p])
+func (w *world) describeProgress() (out string) {
+	for p, n := range w.ledger.Progress() {
+		if n != w.next[p] {
+			out += fmt.Sprintf("partition %d: %d of %d read\n", p, n, w.next[p])
 		}
 	}
 	return out
 }
 
-func (l *ledger) check(t *testing.T) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, f := range l.faults {
-		if i == 10 {
-			t.Errorf("and %d more", len(l.faults)-10)
-			break
-		}
-		t.Error(f)
-	}
+// keepOffsets makes the bucket of the offsets such that every write can be read when all is over.
+func (w *world) keepOffsets(t *testing.T) {
+	t.Helper()
+	require.NoError(t, ledger.KeepOffsets(w.ctx(10*time.Second), w.js, DefaultOffsetsBucket, 1, w.storage))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,12 @@ func decodeOffset(raw []byte) (stored, error) {
 		return stored{}, fmt.Errorf("%w: offset: negative epoch or partition", types.ErrMalformed)
 	}
 	return s, nil
+}
+
+// repair adds to an error about what is stored under a key how to mend that.
+func repair(err error, bucket, key string) error {
+	return fmt.Errorf("%w: if nothing of the group runs elsewhere, the key %q of the bucket %q is damaged: delete it, and the partition begins where "+
+		"WithStart says, or put {\"sequence\":<last processed>} there", err, key, bucket)
 }
 
 func offsetKey(group string, partition int) string { return group + "." + strconv.Itoa(partition) }
@@ -65,7 +72,8 @@ func ensureOffsets(ctx context.Context, js jetstream.JetStream, c *config) (*kv.
 
 // offsetWriter writes the offset of one partition under one ownership. It belongs to the goroutine of the run.
 type offsetWriter struct {
-	store  *kv.Store
+	store  *atomic.Pointer[kv.Store]
+	doubt  chan struct{} // poked when something else is stored than was thought: the bucket may be another one
 	key    string
 	run    string // identifies this writer among all
 	writes int
@@ -76,7 +84,7 @@ type offsetWriter struct {
 }
 
 func (r *Reader) newOffsetWriter(part int, o types.Ownership) *offsetWriter {
-	return &offsetWriter{store: r.offsets.Load(), key: offsetKey(r.group, part), run: uuid.NewString(), owner: o, part: part, call: r.call}
+	return &offsetWriter{store: &r.offsets, doubt: r.checkOffsets, key: offsetKey(r.group, part), run: uuid.NewString(), owner: o, part: part, call: r.call}
 }
 
 // errOffsetChanged: somebody has changed the offset without taking the partition over, e.g. an operator. The run begins anew from
@@ -93,7 +101,7 @@ func (w *offsetWriter) claim(ctx context.Context) (Offset, error) {
 			return Offset{}, err
 		}
 		if have.Epoch > w.owner.Epoch {
-			return Offset{}, w.lost(have.Offset)
+			return Offset{}, repair(w.lost(have.Offset), w.store.Load().Bucket(), w.key)
 		}
 		if w.mine(have.Nonce) { // the answer to the write before was lost
 			return have.Offset, nil
@@ -120,6 +128,9 @@ func (w *offsetWriter) commit(ctx context.Context, o Offset) error {
 	for err != nil {
 		if !kv.IsConflict(err) && !kv.IsUnknown(err) {
 			return err
+		}
+		if kv.IsConflict(err) {
+			poke(w.doubt)
 		}
 		last := w.nonce()
 		have, readErr := w.read(ctx)
@@ -152,7 +163,7 @@ func (w *offsetWriter) write(ctx context.Context, o Offset) error {
 	}
 	ctx, cancel := w.call(ctx)
 	defer cancel()
-	rev, err := w.store.Put(ctx, w.key, raw, w.rev, 0)
+	rev, err := w.store.Load().Put(ctx, w.key, raw, w.rev, 0)
 	if err == nil {
 		w.rev = rev
 	}
@@ -163,7 +174,7 @@ func (w *offsetWriter) write(ctx context.Context, o Offset) error {
 func (w *offsetWriter) read(ctx context.Context) (stored, error) {
 	ctx, cancel := w.call(ctx)
 	defer cancel()
-	e, err := w.store.Get(ctx, w.key)
+	e, err := w.store.Load().Get(ctx, w.key)
 	if errors.Is(err, kv.ErrNotFound) {
 		w.rev = 0
 		return stored{}, nil
@@ -175,7 +186,11 @@ func (w *offsetWriter) read(ctx context.Context) (stored, error) {
 	if e.Absent() {
 		return stored{}, nil
 	}
-	return decodeOffset(e.Value)
+	s, err := decodeOffset(e.Value)
+	if err != nil {
+		err = repair(err, w.store.Load().Bucket(), w.key)
+	}
+	return s, err
 }
 
 func (w *offsetWriter) stamp(o Offset) Offset {

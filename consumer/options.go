@@ -21,6 +21,7 @@ const DefaultOffsetsBucket = "parti-offsets"
 
 type config struct {
 	resolver Resolver
+	layout   *Layout // where the resolver is one's
 	strategy types.AssignmentStrategy
 	lagAware *LagAware
 	manager  []parti.Option
@@ -73,10 +74,10 @@ func defaultConfig() config {
 type Resolver func(partition int) (stream, subject string)
 
 // WithResolver sets where partitions are stored. It or [WithLayout] is required.
-func WithResolver(r Resolver) Option { return func(c *config) { c.resolver = r } }
+func WithResolver(r Resolver) Option { return func(c *config) { c.resolver, c.layout = r, nil } }
 
-// WithLayout sets where partitions are stored by one of the ready-made layouts.
-func WithLayout(l Layout) Option { return func(c *config) { c.resolver = l.Resolve } }
+// WithLayout sets where partitions are stored by one of the ready-made layouts, which must have as many partitions as the Reader.
+func WithLayout(l Layout) Option { return func(c *config) { c.resolver, c.layout = l.Resolve, &l } }
 
 // WithStrategy sets who gets what. Default strategy.Sticky().
 func WithStrategy(s types.AssignmentStrategy) Option { return func(c *config) { c.strategy = s } }
@@ -117,7 +118,8 @@ func WithFetchWait(first, more time.Duration) Option {
 }
 
 // WithCommit bounds how long an acknowledgement of Process, All or AckLater stays uncommitted, in time and in messages of its
-// partition. Default 100 ms and 100.
+// partition. Default 100 ms and 100. The time is for a Reader that owns up to 50 partitions; with more it grows in proportion, up to ten times as
+// long, so that by default a Reader writes about 500 offsets per second because of it.
 func WithCommit(delay time.Duration, messages int) Option {
 	return func(c *config) { c.commitEvery, c.commitMsgs = delay, messages }
 }
@@ -201,7 +203,8 @@ const (
 func WithRecreated(p RecreatedPolicy) Option { return func(c *config) { c.recreated = p } }
 
 // WithSharedAbove sets how many partitions of the group a stream may hold before its partitions are read by one server-side consumer
-// for each Reader rather than one for each partition. Default 64, which is where that begins to be faster.
+// for each Reader rather than one for each partition. Default 64. Read together they cost the server less; read apart they do not depend on
+// each other, and know their lag.
 func WithSharedAbove(n int) Option { return func(c *config) { c.sharedAbove = n } }
 
 // WithHooks sets the hooks, all at once.
@@ -214,7 +217,7 @@ func WithMetrics(m Metrics) Option { return func(c *config) { c.metrics = m } }
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
 // validate reports everything that is wrong, joined.
-func (c *config) validate(partitions int) error {
+func (c *config) validate(group string, partitions int) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
@@ -232,7 +235,8 @@ func (c *config) validate(partitions int) error {
 		{"WithConcurrency", c.concurrency < 0, "use 0 for one handler a partition"},
 		{"WithRetry", c.retry.Attempts < 0 || c.retry.First <= 0 || c.retry.Limit < c.retry.First, "use e.g. Retry{5, 100*time.Millisecond, 10*time.Second}"},
 		{"WithPoison", c.poison > PoisonDeadLetter, "use PoisonStop or PoisonSkip"},
-		{"WithDeadLetter", c.poison == PoisonDeadLetter && c.deadLetter == "", "name the subject, with WithDeadLetter(\"orders.dead\")"},
+		{"WithDeadLetter", c.poison == PoisonDeadLetter && subjectFault(c.deadLetter, false) != "",
+			"name the subject, with WithDeadLetter(\"orders.dead\")"},
 		{"WithOffsets", c.offsets == "" || c.offsetsReplicas < 1, "use e.g. DefaultOffsetsBucket, 3, jetstream.FileStorage"},
 		{"WithSharedAbove", c.sharedAbove < 0, "use 0 to share always"},
 		{"WithMetrics", c.metrics == nil, "leave it out instead"},
@@ -243,9 +247,18 @@ func (c *config) validate(partitions int) error {
 			bad("%s: %s", s.name, s.hint)
 		}
 	}
-	if c.resolver == nil {
+	if fault := groupFault(group); fault != "" {
+		bad("group %q %s; for example \"order-processors\"", group, fault)
+	}
+	switch {
+	case c.resolver == nil:
 		bad("it is not said where the partitions are stored: use WithLayout or WithResolver")
-	} else if partitions > 0 {
+	case c.layout != nil:
+		errs = append(errs, c.layout.validate())
+		if n := c.layout.partitions; n != partitions && n > 0 {
+			bad("the layout has %d partitions, and NewReader was given %d: give it layout.Partitions()", n, partitions)
+		}
+	case partitions > 0:
 		errs = append(errs, c.checkResolver(partitions)...)
 	}
 	if c.lagAware != nil {
@@ -262,8 +275,10 @@ func (c *config) checkResolver(partitions int) (errs []error) {
 		where := [2]string{stream, subject}
 		first, dup := seen[where]
 		switch {
-		case stream == "" || subject == "":
-			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d stream %q and subject %q: neither may be empty", ErrInvalidConfig, p, stream, subject))
+		case streamFault(stream) != "":
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d the stream %q, which %s", ErrInvalidConfig, p, stream, streamFault(stream)))
+		case subjectFault(subject, true) != "":
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d the subject %q, which %s", ErrInvalidConfig, p, subject, subjectFault(subject, true)))
 		case dup:
 			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the same subject %q of stream %q", ErrInvalidConfig, first, p, subject, stream))
 		}

@@ -17,7 +17,7 @@ import (
 // counts as an error.
 //
 // ctx ends when the context of Process does, and when the partition is lost (context.Cause wraps [ErrPartitionLost]): return then, what
-// comes of it does not count. When the partition is revoked in good order, or the Reader closed, ctx goes on and the release waits for
+// comes of it does not count. One that ends its goroutine (runtime.Goexit) has failed too. When the partition is revoked in good order, or the Reader closed, ctx goes on and the release waits for
 // the handler; it should not take long.
 type Handler func(ctx context.Context, m Message) error
 
@@ -60,7 +60,7 @@ func (r *Reader) Process(ctx context.Context, handler Handler) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.closing:
-			return ErrReaderClosed
+			return r.closedErr()
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (p *processor) acquire() error {
 	case <-p.ctx.Done():
 		return p.ctx.Err()
 	case <-p.r.closing:
-		return ErrReaderClosed
+		return p.r.closedErr()
 	default:
 	}
 	if p.slots == nil {
@@ -91,7 +91,7 @@ func (p *processor) acquire() error {
 	case <-p.ctx.Done():
 		return p.ctx.Err()
 	case <-p.r.closing:
-		return ErrReaderClosed
+		return p.r.closedErr()
 	}
 }
 
@@ -133,25 +133,43 @@ func (p *processor) work(x *run) {
 
 // handleOne tries one message once, and reports whether the partition's next message may follow at once.
 func (p *processor) handleOne(ctx context.Context, x *run, m Message, t trouble) bool {
-	if !t.poison {
-		began := time.Now()
-		err := p.call(ctx, m)
-		p.r.cfg.metrics.Handled(x.part, time.Since(began), err)
-		if err == nil {
-			return x.done(m, nil)
-		}
-		if ctx.Err() != nil { // it says nothing about the message
-			return x.done(m, &t)
-		}
-		t.attempts++
-		t.err = err
-		retry := p.r.cfg.retry
-		if !errors.As(err, new(permanent)) && (retry.Attempts == 0 || t.attempts < retry.Attempts) {
-			t.wait = min(max(2*t.wait, retry.First), retry.Limit)
-			return x.done(m, &t)
-		}
-		t.poison, t.wait = true, 0
+	if t.poison {
+		return p.poisoned(ctx, x, m, t)
 	}
+	began, returned := time.Now(), false
+	defer func() {
+		if !returned { // this goroutine ends
+			p.r.cfg.log.Error("a handler has ended its goroutine", "partition", m.Partition, "sequence", m.Sequence)
+			if p.judge(ctx, x, m, t, time.Since(began), errGoexit) {
+				p.r.enqueue(x)
+			}
+		}
+	}()
+	err := p.call(ctx, m)
+	returned = true
+	return p.judge(ctx, x, m, t, time.Since(began), err)
+}
+
+// errGoexit: the handler has not returned.
+var errGoexit = errors.New("the handler has ended its goroutine: runtime.Goexit, or FailNow of a test")
+
+// judge decides what follows from what a handler returned, and gives the partition back.
+func (p *processor) judge(ctx context.Context, x *run, m Message, t trouble, took time.Duration, err error) bool {
+	p.r.cfg.metrics.Handled(x.part, took, err)
+	if err == nil {
+		return x.done(m, nil)
+	}
+	if ctx.Err() != nil { // it says nothing about the message
+		return x.done(m, &t)
+	}
+	t.attempts++
+	t.err = err
+	retry := p.r.cfg.retry
+	if !errors.As(err, new(permanent)) && (retry.Attempts == 0 || t.attempts < retry.Attempts) {
+		t.wait = min(max(2*t.wait, retry.First), retry.Limit)
+		return x.done(m, &t)
+	}
+	t.poison, t.wait = true, 0
 	return p.poisoned(ctx, x, m, t)
 }
 
@@ -173,7 +191,7 @@ func (p *processor) poisoned(ctx context.Context, x *run, m Message, t trouble) 
 	if action == PoisonDeadLetter {
 		if err := p.r.bury(ctx, e); err != nil {
 			if ctx.Err() == nil {
-				p.r.report(x.part, fmt.Errorf("dead letter: %w", err))
+				p.r.report(x.part, "dead letter", fmt.Errorf("dead letter: %w", err))
 			}
 			t.wait = min(max(2*t.wait, p.r.cfg.retry.First), p.r.cfg.retry.Limit)
 			return x.done(m, &t)
@@ -224,6 +242,9 @@ func (r *Reader) bury(ctx context.Context, e *PoisonError) error {
 	defer cancel()
 	id := fmt.Sprintf("%s/%s/%d/%d", r.group, m.Stream, m.Sequence, m.Timestamp.UnixNano())
 	_, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: r.cfg.deadLetter, Data: m.Data, Header: h}, jetstream.WithMsgID(id))
+	if nobodyStores(err) {
+		err = fmt.Errorf("no stream takes the subject %s: create one: %w", r.cfg.deadLetter, err)
+	}
 	return err
 }
 

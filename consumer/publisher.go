@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -34,7 +35,8 @@ func NewPublisher(js jetstream.JetStream, layout Layout) (*Publisher, error) {
 // Partition returns the partition of a key.
 func (p *Publisher) Partition(key string) int { return p.layout.Partition(key) }
 
-// Publish stores data as the next message of key and returns when the server has acknowledged it.
+// Publish stores data as the next message of key and returns when the server has acknowledged it. Where no stream takes the subject the
+// error says so, and wraps jetstream.ErrNoStreamResponse.
 func (p *Publisher) Publish(ctx context.Context, key string, data []byte, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	return p.PublishMsg(ctx, key, &nats.Msg{Data: data}, opts...)
 }
@@ -44,7 +46,11 @@ func (p *Publisher) PublishMsg(ctx context.Context, key string, m *nats.Msg, opt
 	if err := p.address(key, m); err != nil {
 		return nil, err
 	}
-	return p.js.PublishMsg(ctx, m, opts...)
+	ack, err := p.js.PublishMsg(ctx, m, opts...)
+	if nobodyStores(err) {
+		err = fmt.Errorf("consumer: no stream takes the subject %s: call Layout.CreateStreams first: %w", m.Subject, err)
+	}
+	return ack, err
 }
 
 // PublishMsgAsync is PublishMsg without waiting; see jetstream.PublishMsgAsync.
@@ -53,6 +59,11 @@ func (p *Publisher) PublishMsgAsync(key string, m *nats.Msg, opts ...jetstream.P
 		return nil, err
 	}
 	return p.js.PublishMsgAsync(m, opts...)
+}
+
+// nobodyStores reports whether a publish failed because no stream has the subject, or none that has a leader.
+func nobodyStores(err error) bool {
+	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
 }
 
 func (p *Publisher) address(key string, m *nats.Msg) (err error) {

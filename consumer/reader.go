@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
-	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/types"
@@ -42,14 +41,17 @@ type Reader struct {
 	begin    sync.Once
 	started  chan struct{} // closed when the start has succeeded or failed
 	startErr error
-	closing  chan struct{} // closed when Close was called
+	closing  chan struct{} // closed when Close was called, or the Manager has ended
 	close    sync.Once
+	cause    error // why it ends by itself, nil after Close; written before closing is closed
 	closed   chan struct{}
 	closeErr error
 
 	connMu  sync.Mutex
 	conn    context.Context // ends when the connection is made anew
 	endConn context.CancelFunc
+
+	checkOffsets chan struct{} // asks for a look at the bucket of offsets
 
 	turn chan struct{} // held by the one Fetch that collects, or by Process or All
 	busy atomic.Bool   // Process or All runs
@@ -58,6 +60,8 @@ type Reader struct {
 
 	mu      sync.Mutex // never held over a call to the server or to user code
 	runs    map[int]*run
+	alien   map[string]error // why partitions of the Manager cannot be read
+	told    map[topic]*told
 	ready   []*run // with something to hand out, in the order of their turn
 	paused  map[int]bool
 	stops   []error // of partitions that were stopped; each is told once
@@ -68,6 +72,9 @@ type Reader struct {
 // NewReader returns a Reader for the partitions 0 to partitions-1 of the group. The group's name is the namespace of its
 // parti.Manager; all readers of a group must agree on the number of partitions and on where they are stored. NewReader checks all that can be
 // checked without the server and reports every fault at once.
+//
+// Where a group is given more partitions while readers of before still run, a Reader with a [Layout] reads those that it was not made with too, if
+// it is given any; one with a [Resolver] reports them ([Hooks.OnError], [Stats]) and leaves them unread.
 //
 // The Reader takes part in the group from [Reader.Start] on, or from the first call of Fetch, Process or All.
 func NewReader(js jetstream.JetStream, group string, partitions int, opts ...Option) (*Reader, error) {
@@ -80,41 +87,48 @@ func NewReader(js jetstream.JetStream, group string, partitions int, opts ...Opt
 		}
 		o(&cfg)
 	}
-	errs = append(errs, cfg.validate(partitions))
-	if js == nil {
-		errs = append(errs, fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
+	errs = append(errs, cfg.validate(group, partitions))
 	r := &Reader{
-		cfg: cfg, js: js, nc: js.Conn(), api: apiPrefix(js), group: group, parts: partitions, crowd: map[string]int{},
+		cfg: cfg, js: js, group: group, parts: partitions, crowd: map[string]int{},
 		creations: make(chan struct{}, maxCreations), started: make(chan struct{}), closing: make(chan struct{}), closed: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		runs: map[int]*run{}, paused: map[int]bool{}, watches: map[string]*watch{}, shares: map[string]*shared{},
+		runs: map[int]*run{}, alien: map[string]error{}, told: map[topic]*told{}, paused: map[int]bool{},
+		watches: map[string]*watch{}, shares: map[string]*shared{}, checkOffsets: make(chan struct{}, 1),
 	}
+	m, err := r.newManager()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	r.manager, r.nc, r.api = m, js.Conn(), apiPrefix(js)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.renewConnection()
-	list := make([]types.Partition, partitions)
-	for p := range list {
-		list[p] = types.NewPartition(strconv.Itoa(p))
+	for p := range partitions {
 		stream, _ := cfg.resolver(p)
 		r.crowd[stream]++
 	}
+	return r, nil
+}
+
+// newManager makes the Manager. What is wrong with the Reader's own arguments is replaced, so that only what is wrong with the
+// Manager's options is an error here.
+func (r *Reader) newManager() (*parti.Manager, error) {
+	list := make([]types.Partition, max(r.parts, 1))
+	for p := range list {
+		list[p] = types.NewPartition(strconv.Itoa(p))
+	}
 	var from types.PartitionSource = source.Static(list...)
-	place := cfg.strategy
-	if cfg.lagAware != nil {
-		follower := newLagFollower(*cfg.lagAware, list, r.storedLags)
+	place := r.cfg.strategy
+	if r.cfg.lagAware != nil && r.cfg.lagAware.validate() == nil {
+		follower := newLagFollower(*r.cfg.lagAware, list, r.storedLags)
 		from, place = follower, follower
 	}
-	managed := append([]parti.Option{parti.WithLogger(cfg.log)}, cfg.manager...)
-	managed = append(managed, parti.WithNamespace(group), parti.WithHandler(r.handle))
-	m, err := parti.NewManager(js, from, place, managed...)
-	if err != nil {
-		return nil, err
+	namespace := r.group
+	if groupFault(namespace) != "" {
+		namespace = "group"
 	}
-	r.manager = m
-	return r, nil
+	managed := append([]parti.Option{parti.WithLogger(r.cfg.log)}, r.cfg.manager...)
+	managed = append(managed, parti.WithNamespace(namespace), parti.WithHandler(r.handle))
+	return parti.NewManager(r.js, from, place, managed...)
 }
 
 // Manager returns the Reader's Manager, for its state, status, assignment and hooks. Do not start or stop it.
@@ -125,54 +139,16 @@ func (r *Reader) Manager() *parti.Manager { return r.manager }
 // and is what all other methods return then; see parti.Manager.Start for its kinds.
 func (r *Reader) Start(ctx context.Context) error {
 	if r.isClosing() {
-		return ErrReaderClosed
+		return r.closedErr()
 	}
 	r.begin.Do(func() { r.jobs.Go(r.start) })
 	select {
 	case <-r.started:
 		return r.startErr
 	case <-r.closing:
-		return ErrReaderClosed
+		return r.closedErr()
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// start finds the offsets and starts the Manager. What it has started is ended by Close.
-func (r *Reader) start() {
-	defer close(r.started)
-	store, err := r.findOffsets()
-	if err != nil {
-		r.startErr = fmt.Errorf("%w: %w", ErrReaderClosed, err)
-		return
-	}
-	r.offsets.Store(store)
-	status := r.nc.StatusChanged(nats.CONNECTED)
-	r.jobs.Go(func() {
-		defer r.nc.RemoveStatusListener(status)
-		r.followConnection(status)
-	})
-	if err := r.manager.Start(r.ctx); err != nil {
-		r.startErr = fmt.Errorf("%w: %w", ErrReaderClosed, err)
-	}
-}
-
-// findOffsets repeats what time may cure, for as long as a Manager's start does.
-func (r *Reader) findOffsets() (*kv.Store, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, parti.DefaultConfig().StartTimeout)
-	defer cancel()
-	retry := backoff.New(50*time.Millisecond, time.Second)
-	for {
-		call, done := context.WithTimeout(ctx, 5*time.Second)
-		store, err := ensureOffsets(call, r.js, &r.cfg)
-		done()
-		if err == nil || errors.Is(err, types.ErrForeignBucket) || errors.Is(err, types.ErrPermission) {
-			return store, err
-		}
-		r.cfg.log.Warn("waiting for the offsets", "error", err)
-		if sleep(ctx, retry.Next()) != nil {
-			return nil, err
-		}
 	}
 }
 
@@ -181,17 +157,11 @@ func (r *Reader) findOffsets() (*kv.Store, error) {
 // be called at any time and more than once; further calls wait for the first.
 //
 // When ctx ends first, Close stops waiting for handlers, as parti.Manager.Stop does.
+//
+// When the NATS connection is closed for good, the Reader ends by itself: all methods return an error that wraps [ErrReaderClosed] and
+// parti.ErrConnectionClosed, and Close waits for the rest.
 func (r *Reader) Close(ctx context.Context) error {
-	r.close.Do(func() {
-		close(r.closing)
-		go func() {
-			defer close(r.closed)
-			r.begin.Do(func() { r.startErr = ErrReaderClosed; close(r.started) })
-			r.closeErr = r.manager.Stop(ctx)
-			r.cancel()
-			r.jobs.Wait()
-		}()
-	})
+	r.end(ctx, nil)
 	select {
 	case <-r.closed:
 		return r.closeErr
@@ -205,13 +175,50 @@ func (r *Reader) Close(ctx context.Context) error {
 	}
 }
 
+// end begins to close the Reader, once. cause is why, where it was not asked to.
+func (r *Reader) end(ctx context.Context, cause error) {
+	r.close.Do(func() {
+		r.cause = cause
+		close(r.closing)
+		go func() {
+			defer close(r.closed)
+			r.begin.Do(func() { r.startErr = r.closedErr(); close(r.started) })
+			r.closeErr = r.manager.Stop(ctx)
+			r.cancel()
+			r.jobs.Wait()
+		}()
+	})
+}
+
+// closedErr is what calls get when closing is closed.
+func (r *Reader) closedErr() error {
+	if r.cause != nil {
+		return fmt.Errorf("%w: %w", ErrReaderClosed, r.cause)
+	}
+	return ErrReaderClosed
+}
+
+// endWithConnection ends a Reader whose connection is closed for good, as its Manager ends itself. It is the Reader's own goroutine.
+func (r *Reader) endWithConnection(closed <-chan nats.Status) {
+	select {
+	case <-closed:
+	case <-r.ctx.Done():
+		return
+	}
+	r.cfg.log.Error("the reader ends", "error", parti.ErrConnectionClosed)
+	ctx, cancel := context.WithTimeout(context.Background(), r.manager.Config().DrainTimeout)
+	defer cancel()
+	r.end(ctx, parti.ErrConnectionClosed)
+	<-r.ctx.Done() // ctx bounds the end
+}
+
 // usable waits for the start and reports why nothing can be done.
 func (r *Reader) usable(ctx context.Context) error {
 	if err := r.Start(ctx); err != nil {
 		return err
 	}
 	if r.isClosing() {
-		return ErrReaderClosed
+		return r.closedErr()
 	}
 	return nil
 }
@@ -223,12 +230,6 @@ func (r *Reader) isClosing() bool {
 	default:
 		return false
 	}
-}
-
-// partitionOf returns the number of a partition of the Manager.
-func (r *Reader) partitionOf(p types.Partition) (int, bool) {
-	n, err := strconv.Atoi(p.ID())
-	return n, err == nil && n >= 0 && n < r.parts
 }
 
 func (r *Reader) isShared(stream string) bool { return r.crowd[stream] > r.cfg.sharedAbove }
@@ -300,14 +301,6 @@ func (r *Reader) next() (x *run, others int) {
 	r.ready = r.ready[1:]
 	x.queued.Store(false)
 	return x, len(r.ready)
-}
-
-// report tells of an error that nobody waits for.
-func (r *Reader) report(partition int, err error) {
-	r.cfg.log.Warn("retrying", "partition", partition, "error", err)
-	if hook := r.cfg.hooks.OnError; hook != nil {
-		guard(r.cfg.log, "OnError", func() { hook(partition, err) })
-	}
 }
 
 // afterLease calls f when the worker's lease has run out, unless stopped before.

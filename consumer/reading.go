@@ -19,6 +19,7 @@ var errMoved = errors.New("consumer: the partition is to be moved")
 func (x *run) readLoop(ctx context.Context) {
 	defer x.r.watchStream(x)()
 	retry := backoff.New(50*time.Millisecond, time.Second)
+	x.waitGreeted(ctx)
 	for ctx.Err() == nil {
 		x.moveIfAsked(ctx)
 		before := x.position()
@@ -55,7 +56,7 @@ func (x *run) assess(ctx context.Context, err error, retry *backoff.Backoff) (wa
 		return 0, x.streamChanged(ctx, changed)
 	case errors.As(err, &expired):
 		return 0, x.expire(expired)
-	case errors.Is(err, errGap), errors.Is(err, errConsumerGone), errors.Is(err, errSilence), errors.Is(err, errReconnected),
+	case errors.Is(err, errGap), errors.Is(err, errConsumerGone), errors.Is(err, errSilence), errors.Is(err, errReconnected), errors.Is(err, errBehind),
 		errors.Is(err, context.Canceled): // ctx has not ended, so it was a request of a connection that is gone
 		x.r.cfg.metrics.ReadingRestarted(x.part, err.Error())
 		x.r.cfg.log.Info("reading anew", "partition", x.part, "reason", err)
@@ -65,7 +66,7 @@ func (x *run) assess(ctx context.Context, err error, retry *backoff.Backoff) (wa
 		}
 		return wait, true
 	}
-	x.r.report(x.part, err)
+	x.r.report(x.part, "read", err)
 	return retry.Next(), true
 }
 
@@ -73,6 +74,9 @@ func (x *run) assess(ctx context.Context, err error, retry *backoff.Backoff) (wa
 func (x *run) read(ctx context.Context) error {
 	if x.isStopped() {
 		return errMoved
+	}
+	if err := x.resolveDoubt(ctx); err != nil {
+		return err
 	}
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -121,16 +125,6 @@ func (x *run) check(s streamState, pos uint64) error {
 		return &ExpiredError{Partition: x.part, Stream: x.stream, First: x.clean + 1, Last: s.first - 1}
 	}
 	x.id, x.known = s.id, true
-	return nil
-}
-
-// sameStream checks that pos, a position of before the look, is one in this stream. Held: mu.
-func (x *run) sameStream(s streamState, pos uint64) error {
-	if x.known && !x.id.Equal(s.id) || pos > s.last {
-		o := x.saved
-		o.Stream, o.Sequence = x.id, pos
-		return &StreamChangedError{Partition: x.part, Offset: o, Have: s.id, LastSequence: s.last}
-	}
 	return nil
 }
 
@@ -280,12 +274,26 @@ func (x *run) streamChanged(ctx context.Context, e *StreamChangedError) bool {
 	if x.r.cfg.recreated == RecreatedLatest {
 		to = Latest()
 	}
-	x.r.report(x.part, e)
+	x.r.report(x.part, "changed", e)
 	if err := x.moveTo(ctx, to, nil); err != nil {
-		x.r.report(x.part, err)
+		x.r.report(x.part, "move", err)
 		_ = sleep(ctx, 100*time.Millisecond)
 	}
 	return true
+}
+
+// waitGreeted waits until OnAssigned has returned. A Seek in it is carried out.
+func (x *run) waitGreeted(ctx context.Context) {
+	for {
+		x.moveIfAsked(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-x.greeted:
+			return
+		case <-x.wakeRead:
+		}
+	}
 }
 
 // waitMoved waits for Seek or Resume.

@@ -25,6 +25,8 @@ type run struct {
 	ended    chan struct{} // closed when the ownership is over
 	wakeRead chan struct{} // for the reading goroutine
 	wakeSave chan struct{} // for the handler's goroutine
+	hurry    chan struct{} // ends its wait after a commit that failed
+	greeted  chan struct{} // closed when OnAssigned has returned; nothing is read before
 	ticks    chan tick     // the latest look at the stream
 
 	mu      sync.Mutex // never held over a call of user code or of the server
@@ -40,6 +42,7 @@ type run struct {
 	left    uint64   // messages that were to come after pos
 	blind   bool     // nothing is asked for, so that messages may come and go unnoticed
 	edge    uint64   // first sequence that may have been removed just before it was read; 0: none
+	doubt   doubt    // whether the stream has lost its end, see identity.go
 	feed    *feed    // nil while there is none
 	feedGen uint32   // of the deliveries that count
 	hole    uint64   // the shared feed has passed this sequence without taking it in; 0: none
@@ -88,6 +91,7 @@ func newRun(r *Reader, part int, o types.Ownership) *run {
 	x := &run{
 		r: r, part: part, owner: o, live: true,
 		ended: make(chan struct{}), wakeRead: make(chan struct{}, 1), wakeSave: make(chan struct{}, 1), ticks: make(chan tick, 1),
+		hurry: make(chan struct{}, 1), greeted: make(chan struct{}),
 	}
 	x.stream, x.subject = r.cfg.resolver(part)
 	return x
@@ -163,6 +167,7 @@ func (x *run) append(m *nats.Msg, meta metadata) bool {
 	}
 	x.blind = false
 	x.pos, x.clean, x.left = meta.streamSeq, meta.streamSeq, meta.pending
+	x.doubt.seq, x.doubt.stored = meta.streamSeq, meta.stored
 	if x.head == len(x.buf) {
 		x.buf, x.head = x.buf[:0], 0
 	}
@@ -296,6 +301,7 @@ func (x *run) clear(pos uint64) {
 	x.attach, x.hole = 0, 0
 	x.pos, x.clean, x.taken, x.acked = pos, pos, pos, pos
 	x.left, x.edge, x.blind = 0, 0, false
+	x.doubt = doubt{}
 	x.trouble, x.delayed = trouble{}, false
 	x.pending = 0
 	for _, w := range x.waiters {

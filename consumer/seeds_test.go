@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,8 @@ import (
 
 // Any range can be run: go test ./consumer -run Seeds -seeds 1-1000 -timeout 0
 var seeds = flag.String("seeds", "1-8", "the range of seeds, first-last")
+
+var logs = flag.Bool("logs", false, "print what the readers log, with virtual time")
 
 // TestSeeds runs groups through seeded sequences of faults in virtual time, while messages come in, and asks the ledger for gaps, order, and repeats of
 // what was committed.
@@ -87,7 +91,7 @@ func (s *storm) note(format string, args ...any) {
 }
 
 func (s *storm) start() {
-	m := s.make()
+	m := s.make(s.logger()...)
 	cost := time.Duration(s.rng.Int64N(int64(2 * time.Millisecond)))
 	s.note("start %s, %v a message", m.name, cost)
 	handler := func(context.Context, Message) error {
@@ -99,6 +103,14 @@ func (s *storm) start() {
 		return
 	}
 	m.fetching(1 + s.rng.IntN(50))
+}
+
+// logger makes the next member log, where that is asked for.
+func (s *storm) logger() []Option {
+	if !*logs {
+		return nil
+	}
+	return []Option{WithLogger(slog.New(slog.NewTextHandler(os.Stdout, nil)).With("reader", fmt.Sprintf("r%d", len(s.members))))}
 }
 
 // fetching makes the member fetch and acknowledge in a loop.
@@ -123,24 +135,14 @@ func (m *member) fetching(batch int) {
 				return
 			}
 			for _, msg := range ms {
-				m.w.ledger.fetched(m.name, msg)
+				m.w.ledger.handed(m.name, msg)
 			}
-			_ = m.Ack(ctx, ms...)
+			for _, msg := range ms {
+				m.w.ledger.acks(m.name, msg)
+			}
+			m.w.ledger.answered(m.name, m.Ack(ctx, ms...), ms)
 		}
 	})
-}
-
-// fetched takes a message of Fetch down: the same may come again from the same ownership.
-func (l *ledger) fetched(name string, m Message) {
-	l.mu.Lock()
-	key := fmt.Sprint(name, m.Partition, m.Epoch)
-	if l.fetch[key] >= m.Sequence {
-		l.mu.Unlock()
-		return
-	}
-	l.fetch[key] = m.Sequence
-	l.mu.Unlock()
-	l.record(name, m)
 }
 
 // step makes one thing happen.

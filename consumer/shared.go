@@ -107,12 +107,16 @@ func (s *shared) request() {
 	}
 }
 
-// space lets the buffers of the members fill to a half on average: then only what differs from the others is passed over.
+// space lets the buffers of the members fill to a half on average, but at least one message where there are any: then only what differs from the others is
+// passed over.
 func (s *shared) space() room {
 	share := s.r.share()
 	n := int(s.counted.Load())
-	free := n*share.capacity/2 - int(s.used.Load())
-	return room{messages: min(free, sharedPull), capacity: min(max(n*share.capacity/2, 1), sharedPull), bytes: max(s.r.cfg.totalBytes/4, 1)}
+	half := n * share.capacity / 2
+	if n > 0 {
+		half = max(half, 1)
+	}
+	return room{messages: min(half-int(s.used.Load()), sharedPull), capacity: min(max(half, 1), sharedPull), bytes: max(s.r.cfg.totalBytes/4, 1)}
 }
 
 // loop opens a feed for the members again and again: when they change, and when it breaks.

@@ -117,3 +117,15 @@ func TestSharedReadingSlowerThanTheStream(t *testing.T) {
 		require.Zero(t, w.ledger.again())
 	}, many(20))
 }
+
+// Half a buffer of one message for a single member is still one message.
+func TestSharedReadingOfOneWithTheSmallestBuffer(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.create()
+		w.publish(50)
+		a := w.join()
+		a.process()
+		w.waitRead(10 * time.Second)
+		require.Zero(t, w.ledger.again())
+	}, withLayout(SubjectPerPartition("ORDERS", "orders", 1)), withOptions(WithSharedAbove(0), WithBuffer(1, 1<<20)))
+}

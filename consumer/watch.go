@@ -18,6 +18,7 @@ type streamState struct {
 	id          StreamID
 	first, last uint64 // sequences; first is last+1 where the stream is empty
 	maxMsgSize  int    // 0: no limit of its own
+	replicated  bool   // so the server that answered may lag behind, or have been replaced without knowing it
 }
 
 // tick is one look at a stream.
@@ -46,7 +47,7 @@ func (r *Reader) streamState(ctx context.Context, name string) (streamState, err
 	info := s.CachedInfo()
 	return streamState{
 		id: StreamID{Name: name, Created: info.Created}, first: max(info.State.FirstSeq, 1), last: info.State.LastSeq,
-		maxMsgSize: max(int(info.Config.MaxMsgSize), 0),
+		maxMsgSize: max(int(info.Config.MaxMsgSize), 0), replicated: info.Config.Replicas > 1,
 	}, nil
 }
 
@@ -144,11 +145,11 @@ func (r *Reader) renewConnection() {
 }
 
 // followConnection makes everything anew that a lost connection may have left incomplete. It is the Reader's own goroutine.
-func (r *Reader) followConnection(status <-chan nats.Status) {
+func (r *Reader) followConnection(ctx context.Context, status <-chan nats.Status) {
 	for {
 		select {
 		case <-status:
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		r.renewConnection()
@@ -161,7 +162,9 @@ func (r *Reader) followConnection(status <-chan nats.Status) {
 				f.breakWith(errReconnected)
 			}
 			poke(x.wakeSave)
+			poke(x.hurry)
 		}
+		poke(r.checkOffsets)
 		for _, w := range r.watches {
 			poke(w.kick)
 		}
