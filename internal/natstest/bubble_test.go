@@ -1,12 +1,14 @@
 package natstest
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,55 @@ func TestRestartKeepsFiles(t *testing.T) {
 		_, err = c.JS().KeyValue(t.Context(), jetstream.MemoryStorage.String())
 		require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
 	})
+}
+
+// A server that shuts down with pulls under way sleeps with a lock held, for which requests for new consumers wait. Without traffic held before
+// the shutdown, virtual time stands still here.
+func TestRestartWithPullsUnderWay(t *testing.T) {
+	const clients, pulls, restarts = 8, 16, 4
+	Bubble(t, func(t *testing.T, env *Env) {
+		_, err := env.Connect("creator").JS().CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var made atomic.Int64
+		for i := range clients {
+			js := env.Connect(fmt.Sprint(i)).JS()
+			for range pulls {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						pull(ctx, js, &made)
+					}
+				})
+			}
+		}
+		for range restarts {
+			before := made.Load()
+			env.WaitFor(time.Minute, "consumers are made again", func() bool { return made.Load() >= before+2*clients*pulls })
+			env.Restart()
+		}
+		cancel()
+		all.Wait()
+		t.Logf("%d consumers over %d restarts", made.Load(), restarts)
+	})
+}
+
+// pull makes a consumer and pulls from it for a moment, in vain.
+func pull(ctx context.Context, js jetstream.JetStream, made *atomic.Int64) {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	c, err := js.CreateConsumer(ctx, "S", jetstream.ConsumerConfig{MemoryStorage: true, InactiveThreshold: time.Second})
+	if err != nil {
+		time.Sleep(50 * time.Millisecond)
+		return
+	}
+	made.Add(1)
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(200*time.Millisecond))
+	if err != nil {
+		return
+	}
+	for range batch.Messages() {
+	}
 }
 
 func TestStoppedServer(t *testing.T) {

@@ -37,6 +37,7 @@ type Gate struct {
 	cut   bool
 	gone  bool // cut for good
 	held  Direction
+	mute  bool // the server shuts down: nothing reaches it any more
 	lossy bool
 	delay time.Duration
 	links map[*link]struct{}
@@ -127,6 +128,16 @@ func (g *Gate) Heal() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cut, g.held, g.lossy = g.gone, 0, false
+	for l := range g.links {
+		l.wake()
+	}
+}
+
+// quiet holds what the client sends while the server shuts down, beside Hold and what Heal ends.
+func (g *Gate) quiet(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mute = on
 	for l := range g.links {
 		l.wake()
 	}

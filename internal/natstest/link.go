@@ -192,7 +192,8 @@ func (f *flow) wait() time.Duration {
 	g := f.link.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(f.queue) == 0 || g.held&f.dir != 0 && !f.link.handshake {
+	held := g.held&f.dir != 0 || g.mute && f.dir == ToServer
+	if len(f.queue) == 0 || held && !f.link.handshake {
 		return -1
 	}
 	return max(0, time.Until(f.queue[0].due))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -129,17 +130,35 @@ func (s *Server) Start() error {
 	return nil
 }
 
+// quietTime is how long what clients send is held before a server in a bubble shuts down: virtual time passes only when the server has
+// finished what it was asked before.
+const quietTime = 5 * time.Millisecond
+
 // Stop shuts the server down and waits until it has ended. Clients are disconnected and keep trying to reconnect. What was
 // in memory storage is lost. A client hears of it only after the delay of its gate, so it may still believe itself
 // connected when Stop or Restart returns.
+//
+// In a bubble, what clients send from quietTime before the shutdown on does not reach the server, as if the connections had broken then. A server with
+// pulls under way sleeps for 50 ms with a lock of JetStream held, and a request that needs that lock, e.g. for a new consumer, would make virtual time stand
+// still.
 func (s *Server) Stop() {
 	s.mu.Lock()
-	ns := s.running
-	s.running = nil
+	ns, clients := s.running, slices.Clone(s.clients)
+	s.running = nil // from here on nobody connects
 	s.mu.Unlock()
-	if ns != nil {
-		ns.Shutdown()
-		ns.WaitForShutdown()
+	if ns == nil {
+		return
+	}
+	if s.skewed {
+		for _, c := range clients {
+			c.gate.quiet(true)
+		}
+		time.Sleep(quietTime)
+	}
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	for _, c := range clients {
+		c.gate.quiet(false)
 	}
 }
 

@@ -6,4 +6,13 @@
 //
 //	go test ./test/chaos -run Freeze -freezes 100 -timeout 0
 //	go test ./test/chaos -run CutRoutes -routes 60s
+//
+// Ordered reading has programs of its own: readers and a producer as processes, or readers of this process over three servers, and a ledger of all they
+// were handed (package ledger) that is held against what the servers have stored:
+//
+//	go test ./test/chaos -run ReadersKilled -kills 100 -timeout 0
+//	go test ./test/chaos -run ReadersFrozen -freezes 100 -timeout 0
+//	go test ./test/chaos -run ReadersOverRestarts -restarts 50 -timeout 0
+//	go test ./test/chaos -run ReadersSteady -messages 1000000
+//	go test ./test/chaos -run ReadersOverCutRoutes -routes 5m -timeout 0
 package chaos

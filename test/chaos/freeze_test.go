@@ -64,7 +64,7 @@ func freeze(t *testing.T, w *witness, p *process, sum *tally) bool {
 		p.tell("go")
 		return false
 	}
-	signal(t, p, syscall.SIGSTOP)
+	signal(t, p.proc, syscall.SIGSTOP)
 	began := time.Now()
 	worker := p.workerID()
 	w.waitFor(patience, "the frozen process's partitions are written elsewhere, under higher epochs", func(last map[string]write) bool {
@@ -77,7 +77,7 @@ func freeze(t *testing.T, w *witness, p *process, sum *tally) bool {
 	})
 	frozen := time.Since(began)
 	p.tell("go")
-	signal(t, p, syscall.SIGCONT)
+	signal(t, p.proc, syscall.SIGCONT)
 	results := map[run]event{}
 	p.wait(patience, "the late writes are attempted and decided", func() bool {
 		for _, e := range p.events[from:] {
@@ -142,7 +142,7 @@ func afterHeld(events []event, r run) (after []event) {
 	return after
 }
 
-func signal(t *testing.T, p *process, s syscall.Signal) {
+func signal(t *testing.T, p *proc, s syscall.Signal) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(s))
 }

@@ -21,7 +21,7 @@ import (
 
 // How the parent tells a worker process what it is.
 const (
-	envURL = "PARTI_CHAOS_URL" // of the server; set only in worker processes
+	envURL = "PARTI_CHAOS_URL" // of the server
 	envID  = "PARTI_CHAOS_ID"  // the given worker ID; empty: one from the pool
 )
 
@@ -62,15 +62,8 @@ type child struct {
 	gate chan struct{} // nil: handlers pass; otherwise they wait for it to be closed
 }
 
-// workerMain runs a worker until its standard input ends, and returns the process's exit code.
-func workerMain() int {
-	c := &child{out: json.NewEncoder(os.Stdout)}
-	if err := c.run(); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		return 1
-	}
-	return 0
-}
+// workerMain runs a worker.
+func workerMain() error { return (&child{out: json.NewEncoder(os.Stdout)}).run() }
 
 func (c *child) run() (err error) {
 	conn, err := nats.Connect(os.Getenv(envURL), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))

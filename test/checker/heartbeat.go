@@ -147,7 +147,7 @@ func (m *model) legacy(w *worker, e event) {
 }
 
 func (m *model) judgeForm(w *worker, e event, h *heartbeat) {
-	states := []string{"joining", "active", "draining", "restarting", "left"}
+	states := []string{"joining", "active", "draining", "restarting", "left", "coordinating"}
 	claims := []string{"nothing", "expiry", "left", "restarting", "own"}
 	if h.WorkerID != w.id || h.SchemaVersion != 1 || h.Incarnation == "" || h.Nonce == "" ||
 		!slices.Contains(states, h.State) || !slices.Contains(claims, h.ClaimedOver) {
@@ -348,7 +348,7 @@ func (m *model) targetFault(h Holder, at time.Time) string {
 			state, since = r.state, r.at
 		}
 	}
-	if state == "left" || state == "restarting" || state == "draining" {
+	if state == "left" || state == "restarting" || state == "draining" || state == "coordinating" {
 		return fmt.Sprintf("%s since %v", state, since.Format(timeForm))
 	}
 	return ""

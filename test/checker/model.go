@@ -47,7 +47,9 @@ type model struct {
 		slot
 		value leaderValue
 		batch string
-		term  uint64 // revision of the acquisition, 0 where it was not heard
+		// ends is when the key's time is over, as the server stored it. It keeps the key longer where it cannot write the marker.
+		ends time.Time
+		term uint64 // revision of the acquisition, 0 where it was not heard
 	}
 	commit slot
 
@@ -249,6 +251,10 @@ func (m *model) onLeader(e event) {
 	}
 	l.slot.set(e)
 	l.batch = e.batch
+	l.ends = time.Time{}
+	if d, err := time.ParseDuration(e.ttl); err == nil {
+		l.ends = e.at.Add(d)
+	}
 	m.guarded(e, 0)
 	if e.op != opPut {
 		return
@@ -275,6 +281,8 @@ func (m *model) onLeader(e event) {
 		}
 	case !same && v.Term == 0 && v.Worker == before.value.Worker:
 		l.term = e.rev // a process takes back what an earlier term of its own has left; whose own it is cannot be seen from outside
+	case !same && !before.ends.IsZero() && !e.at.Before(before.ends):
+		l.term = e.rev // the lease was over
 	case !same:
 		m.violate(LeaderSeized, e, 0, "%v wrote over the live key of %v", v.holder(), before.value.holder())
 		l.term = e.rev

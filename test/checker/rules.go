@@ -30,7 +30,7 @@ const (
 // The rules for the leader key.
 const (
 	LeaderForm    Rule = "leader-form"    // decodes, names a holder, lives for a limited time
-	LeaderSeized  Rule = "leader-seized"  // never written over another worker's live key
+	LeaderSeized  Rule = "leader-seized"  // never written over another worker's key before its time is over
 	LeaderTerm    Rule = "leader-term"    // a renewal names the revision at which the key was acquired
 	LeaderVersion Rule = "leader-version" // commit_version does not go back within a term, and is not ahead of the commits
 )

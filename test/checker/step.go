@@ -137,10 +137,10 @@ func (m *model) judgeCapacity(e event, v *view, gained map[Holder]bool) {
 }
 
 // judgeGrace judges a partition that was taken from its owner: not within the grace that the commit before gives to it, unless its ID
-// was claimed anew.
+// was claimed anew, or the partition has left the source.
 func (m *model) judgeGrace(e event, v, was *view, id string, p, q part) {
 	i := slices.IndexFunc(was.refs, func(r ref) bool { return r.holder() == q.owner })
-	if i < 0 || e.at.UnixMilli() >= was.refs[i].GraceUntil || p.owned && p.owner.Worker == q.owner.Worker {
+	if i < 0 || p.retired || e.at.UnixMilli() >= was.refs[i].GraceUntil || p.owned && p.owner.Worker == q.owner.Worker {
 		return
 	}
 	if l := m.life(q.owner); l == nil || l.heir == nil {

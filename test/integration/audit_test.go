@@ -46,5 +46,5 @@ func TestStuckWorkerIsEvicted(t *testing.T) {
 		require.Greater(t, time.Since(began), 45*time.Second, "not before a new owner may have given it up")
 		require.Less(t, time.Since(began), 70*time.Second)
 		g.WaitRunningOn(20*time.Second, g.Others(2)...)
-	}, fast, grouptest.Partitions(30), grouptest.Manager(parti.WithDampingPeriod(time.Minute))) // without, it would get its share again
+	}, fast, grouptest.Partitions(30))
 }

@@ -54,8 +54,8 @@ func TestStartOverThousandsOfStaleKeys(t *testing.T) {
 // the former one follows it.
 func TestDemotionHookThatSleeps(t *testing.T) {
 	var asleep, woken atomic.Int32
-	hooks := parti.Hooks{OnLeaderChanged: func(leading bool) {
-		if !leading && asleep.Add(1) == 1 { // later ones are those of the end
+	hooks := parti.Hooks{OnLeadershipLost: func(parti.Leadership) {
+		if asleep.Add(1) == 1 { // later ones are those of the end
 			time.Sleep(time.Minute)
 			woken.Add(1)
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A worker comes and goes for ten minutes. Partitions of others move for it no more than once in 60 s, then 120 s, and so on.
+// A worker comes and goes for ten minutes. Partitions of others move for it no more than once in 60 s, then 120 s, and so on; only its first
+// departure, in good order, is taken for a restart.
 func TestFlappingWorker(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(3)
@@ -28,7 +29,7 @@ func TestFlappingWorker(t *testing.T) {
 				}
 			}
 			if moved {
-				require.True(t, last.IsZero() || time.Since(last) > 55*time.Second, "again after %v", time.Since(last))
+				require.True(t, given < 2 || time.Since(last) > 55*time.Second, "again after %v", time.Since(last))
 				last = time.Now()
 				given++
 			}
@@ -49,7 +50,7 @@ func TestFlappingWorker(t *testing.T) {
 			look()
 		}
 		t.Logf("%d lives, given partitions of others %d times", lives, given)
-		require.LessOrEqual(t, given, 5)
+		require.LessOrEqual(t, given, 6)
 		require.Positive(t, given)
 		g.WaitAllRunning(10 * time.Second)
 
@@ -57,5 +58,5 @@ func TestFlappingWorker(t *testing.T) {
 		g.WaitFor(10*time.Second, "ready", func() bool { return w.Manager.Status().Ready() })
 		require.Equal(t, []string{"flapping"}, g.Leader().Manager.Status().WorkersDamped)
 		g.WaitFor(11*time.Minute, "it has its share", func() bool { return g.Spread() <= 1 && g.Oracle.Idle() == 0 })
-	}, fast, grouptest.Partitions(24), grouptest.Manager(parti.WithDampingPeriod(time.Minute)))
+	}, fast, grouptest.Partitions(24))
 }

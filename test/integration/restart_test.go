@@ -305,6 +305,28 @@ func TestRestartGraceWithAHandlerThatHangs(t *testing.T) {
 	}))
 }
 
+// What leaves the source leaves a worker that restarts, too; what stays is kept for it.
+func TestSourceShrinksWithinAGrace(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		named(g, 4)
+		g.WaitAllRunning(10 * time.Second)
+		g.Sleep(3 * time.Second)
+		before := places(g)
+		w := g.Follower()
+		id := w.ID()
+		w.Stop(parti.WithRestartGrace(time.Minute))
+		g.SetPartitions(10*time.Second, grouptest.Numbered(30)...)
+		g.Sleep(10 * time.Second)
+		g.Start(1, parti.WithWorkerID(id))
+		g.WaitAllRunning(time.Second)
+		for p, at := range places(g) {
+			if before[p] == id {
+				require.Equal(t, id, at, p)
+			}
+		}
+	}, fast, grouptest.Partitions(40))
+}
+
 // A grace that cannot be given is said, and Stop stops all the same.
 func TestRestartGraceOutOfRange(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
@@ -52,10 +53,12 @@ const (
 // world is one seeded run.
 type world struct {
 	*grouptest.Group
-	rng    *rand.Rand
-	log    []string
-	began  time.Time
-	faulty map[*grouptest.Worker]bool
+	rng   *rand.Rand
+	log   []string
+	began time.Time
+	// operator is a client without faults, and drained are the workers that it may have ordered to be drained.
+	operator jetstream.JetStream
+	drained  map[string]bool
 }
 
 func run(t *testing.T, seed uint64) {
@@ -68,14 +71,14 @@ func run(t *testing.T, seed uint64) {
 		}
 		return time.Duration(h % uint64(maxDrain))
 	}
-	opts := []grouptest.Option{grouptest.Partitions(partitions), grouptest.FileStorage(), grouptest.Drain(drain), timing}
+	opts := []grouptest.Option{grouptest.PartitionList(labelled(partitions)...), grouptest.FileStorage(), grouptest.Drain(drain), timing}
 	if *logged {
 		opts = append(opts, grouptest.Logged())
 	}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
-		w := &world{Group: g, rng: rng, began: time.Now(), faulty: map[*grouptest.Worker]bool{}}
+		w := &world{Group: g, rng: rng, began: time.Now(), operator: g.Env.Connect("operator").JS(), drained: map[string]bool{}}
 		t.Cleanup(func() {
-			if t.Failed() {
+			if t.Failed() || *logged {
 				t.Logf("seed %d, %d partitions:\n%s", seed, partitions, strings.Join(w.log, "\n"))
 			}
 		})
@@ -109,76 +112,51 @@ func (w *world) pick() *grouptest.Worker {
 
 // step makes one thing happen.
 func (w *world) step() {
-	n := w.rng.IntN(100)
 	v := w.pick()
-	switch {
-	case v == nil || n < 15 && len(w.Live()) < 8:
-		w.note("start a worker")
-		w.startOne()
-	case n < 25 && len(w.Live()) > 1:
-		w.note("stop %s", v.ID())
-		w.unfault(v)
-		v.Stop()
-	case n < 37 && len(w.Live()) > 1:
-		w.note("kill %s", v.ID())
-		v.Kill()
-	case n < 52:
-		w.note("cut %s", v.ID())
-		w.faulty[v] = true
-		v.Cut()
-	case n < 60:
-		w.note("hold the replies to %s", v.ID())
-		w.faulty[v] = true
-		v.Client.Gate().Hold(natstest.FromServer)
-	case n < 66:
-		w.note("lose what %s sends", v.ID())
-		w.faulty[v] = true
-		v.Client.Gate().Lose(natstest.ToServer)
-	case n < 72:
-		d := time.Duration(w.rng.Int64N(int64(150 * time.Millisecond)))
-		w.note("delay %s by %v", v.ID(), d)
-		v.Client.Gate().Delay(d)
-	case n < 88:
-		w.note("heal everybody")
-		w.healAll()
-	case n < 93:
-		w.note("restart the server")
-		w.Env.Restart()
-	default:
-		parts := grouptest.Numbered(5 + w.rng.IntN(30))
-		w.note("the source has %d partitions", len(parts))
-		w.SetPartitions(time.Hour, parts...) // nobody may be there to commit it for a while
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
 	}
-}
-
-// startOne starts a worker that need not succeed at once: the network may be down for it too.
-func (w *world) startOne() {
-	m := w.Make()
-	if err := m.Start(); err != nil {
-		w.T.Errorf("start: %v", err)
+	n := w.rng.IntN(total)
+	for i, k := range kinds {
+		if n -= k.weight; n >= 0 {
+			continue
+		}
+		if v == nil || i == 0 && len(w.Live()) >= 8 {
+			w.startOne()
+			return
+		}
+		k.do(w, v)
+		return
 	}
 }
 
 func (w *world) unfault(v *grouptest.Worker) {
 	v.Client.Gate().Heal()
 	v.Client.Gate().Delay(0)
-	delete(w.faulty, v)
 }
 
 func (w *world) healAll() {
+	w.Source.Fail(nil)
 	for _, v := range w.Live() {
 		w.unfault(v)
 	}
 }
 
-// settle ends all faults and waits until everything runs: within a heartbeat life, a leader's lease, and some round trips.
+// settle ends all faults, lets in somebody for every partition, and waits until everything runs: within a heartbeat life, a leader's
+// lease, the longest grace, and some round trips.
 func (w *world) settle() {
 	w.note("faults end")
 	w.healAll()
-	if len(w.Live()) == 0 {
-		w.startOne()
+	w.begin()
+	w.begin(parti.WithLabels("x", "y"))
+	for range 100 {
+		w.undrain(nil)
 	}
-	took := w.WaitAllRunning(4 * (ttl + lease))
+	if len(w.drained) > 0 {
+		w.T.Errorf("still drained: %v", w.drained)
+	}
+	took := w.WaitAllRunning(4*(ttl+lease) + maxGrace)
 	w.note("all running after %v", took)
 	w.T.Logf("all running %v after the faults ended, %d starts", took.Round(time.Millisecond), w.Oracle.Starts())
 }
