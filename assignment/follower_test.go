@@ -26,6 +26,14 @@ type follows struct {
 	broken int
 	stages []string
 	reads  int
+	unread []unread
+}
+
+// unread is a call of FollowerConfig.Unread.
+type unread struct {
+	err    error
+	inARow int
+	since  time.Time
 }
 
 const silence = 5 * time.Second
@@ -37,7 +45,10 @@ func newFollows(t *testing.T, g *pubGroup, env *natstest.Env) *follows {
 		Apply:      func(f Followed) { x.locked(func() { x.got = append(x.got, f) }) },
 		Read:       func(kv.Entry) { x.locked(func() { x.reads++ }) },
 		FeedBroken: func() { x.locked(func() { x.broken++ }) },
-		Metrics:    x, Logger: slog.New(slog.DiscardHandler),
+		Unread: func(err error, inARow int, since time.Time) {
+			x.locked(func() { x.unread = append(x.unread, unread{err, inARow, since}) })
+		},
+		Metrics: x, Logger: slog.New(slog.DiscardHandler),
 	})
 	x.f.Start()
 	t.Cleanup(x.f.Stop)
@@ -206,6 +217,69 @@ func TestFollowerCoalescesToTheNewest(t *testing.T) {
 		x.hear(t)
 		env.WaitFor(100*time.Millisecond, "applied", func() bool { return x.last().Version == state.Version })
 		require.Len(t, x.versions(), 2)
+	})
+}
+
+// What the leader announces and nobody has is looked for ever more rarely, however often it is announced again.
+func TestAnnouncedCommitThatDoesNotExist(t *testing.T) {
+	withFollower(t, func(t *testing.T, env *natstest.Env, g *pubGroup, p *AssignmentPublisher, x *follows) {
+		e, err := x.store.Get(t.Context(), LeaderKey)
+		require.NoError(t, err)
+		x.locked(func() { x.reads = 0 })
+		for range 300 {
+			e.Revision++
+			x.f.Observe(e, types.MaxVersion-1)
+			time.Sleep(time.Second)
+		}
+		x.mu.Lock()
+		reads := x.reads
+		x.mu.Unlock()
+		t.Logf("%d reads of two keys in five minutes", reads/2)
+		require.Less(t, reads/2, 5*60/4)
+		require.Empty(t, x.unread)
+
+		state := spread(p.NextVersion(), 2, 3, partitions(20)) // a right one is looked for at once again
+		g.publish(p, state)
+		e.Revision++
+		x.f.Observe(e, state.Version)
+		env.WaitFor(2*announced, "read", func() bool { return x.last().Version == state.Version })
+	})
+}
+
+// A commit that cannot be read is tried with growing waits, which nothing that is heard cuts short, and told each time; so is its end.
+func TestUnreadableCommitIsTold(t *testing.T) {
+	withFollower(t, func(t *testing.T, env *natstest.Env, g *pubGroup, p *AssignmentPublisher, x *follows) {
+		renewal, err := x.store.Get(t.Context(), LeaderKey)
+		require.NoError(t, err)
+		began := time.Now()
+		x.f.Observe(kv.Entry{Key: CommitKey, Revision: 1 << 40, Value: []byte(`{"schema":2}`)}, 0)
+		for range 600 {
+			renewal.Revision++
+			x.f.Observe(renewal, 0)
+			time.Sleep(100 * time.Millisecond)
+		}
+		x.locked(func() {
+			require.Less(t, len(x.unread), 40, "in a minute")
+			require.Greater(t, len(x.unread), 5)
+			for i, u := range x.unread {
+				require.ErrorIs(t, u.err, types.ErrUnsupportedSchema)
+				require.Equal(t, i+1, u.inARow)
+				require.WithinDuration(t, began, u.since, 100*time.Millisecond)
+			}
+		})
+		require.True(t, x.f.Unread())
+		x.f.Observe(kv.Entry{Key: CommitKey, Revision: 1<<40 + 1, Value: []byte(`garbage`)}, 0)
+		time.Sleep(10 * time.Millisecond)
+		x.locked(func() {
+			require.ErrorIs(t, x.unread[len(x.unread)-1].err, types.ErrMalformed, "another one is tried at once")
+		})
+		state := spread(p.NextVersion(), 2, 3, partitions(20))
+		g.publish(p, state)
+		good, err := x.store.Get(t.Context(), CommitKey)
+		require.NoError(t, err)
+		x.f.Observe(good, 0)
+		env.WaitFor(100*time.Millisecond, "applied", func() bool { return x.last().Version == state.Version && !x.f.Unread() })
+		x.locked(func() { require.Equal(t, unread{}, x.unread[len(x.unread)-1]) })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
 )
 
@@ -158,7 +159,7 @@ func (g *CommitGC) run() {
 		if g.quit.Err() != nil {
 			return
 		}
-		if sleepFor(g.quit, time.Until(begun.Add(g.cfg.Interval/gcPacing))) != nil {
+		if backoff.Sleep(g.quit, time.Until(begun.Add(g.cfg.Interval/gcPacing))) != nil {
 			return
 		}
 		rest := time.NewTimer(time.Until(begun.Add(g.cfg.Interval)))

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
@@ -43,7 +44,7 @@ func TestGCLoop(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(begins)
 		}
-		wait := func(d time.Duration) { require.NoError(t, sleepFor(t.Context(), d)) }
+		wait := func(d time.Duration) { require.NoError(t, backoff.Sleep(t.Context(), d)) }
 
 		state := spread(p.NextVersion(), 1, 2, partitions(4))
 		for range 3 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -29,7 +30,7 @@ func (g *pubGroup) gcOf(p *AssignmentPublisher, change ...func(*CommitGCConfig))
 // pass lets d go by, and makes a pass that must succeed.
 func (g *pubGroup) pass(gc *CommitGC, l *termLease, d time.Duration) GCResult {
 	g.t.Helper()
-	require.NoError(g.t, sleepFor(g.t.Context(), d))
+	require.NoError(g.t, backoff.Sleep(g.t.Context(), d))
 	require.NoError(g.t, l.renew(g.t.Context()))
 	r, err := gc.RunOnce(g.t.Context())
 	require.NoError(g.t, err)
@@ -142,7 +143,7 @@ func TestGCKeepsTheRetention(t *testing.T) {
 		for range 4 {
 			state = touch(state, p.NextVersion(), 0)
 			g.publish(p, state)
-			require.NoError(t, sleepFor(t.Context(), 10*time.Minute))
+			require.NoError(t, backoff.Sleep(t.Context(), 10*time.Minute))
 		}
 		require.Equal(t, GCResult{Kept: 1, Waiting: 3, Deleted: 3, Logs: 1}, g.pass(gc, l, 0))
 		require.Equal(t, GCResult{Kept: 1, Waiting: 2, Deleted: 1, Logs: 1}, g.pass(gc, l, 21*time.Minute), "one is an hour old")
@@ -167,7 +168,7 @@ func TestKeysStayBounded(t *testing.T) {
 		for i := range 500 {
 			state = touch(state, p.NextVersion(), i%10)
 			g.publish(p, state)
-			require.NoError(t, sleepFor(t.Context(), time.Second))
+			require.NoError(t, backoff.Sleep(t.Context(), time.Second))
 			if i%10 == 9 {
 				g.pass(gc, l, 0)
 				most = max(most, len(g.stored())+len(g.keys(record.LogPrefix)))
@@ -181,7 +182,7 @@ func TestKeysStayBounded(t *testing.T) {
 		r := g.pass(gc, l, 2*time.Hour)
 		require.Zero(t, r.Waiting)
 		require.LessOrEqual(t, len(g.stored()), 10+10)
-		require.NoError(t, sleepFor(t.Context(), 25*time.Minute)) // markers end too
+		require.NoError(t, backoff.Sleep(t.Context(), 25*time.Minute)) // markers end too
 		entries, err := g.store.ListKeys(t.Context())
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(entries), 10+10*2+2)
@@ -198,7 +199,7 @@ func TestGCOfALeaderThatIsNone(t *testing.T) {
 			state = touch(state, p.NextVersion(), 0)
 			g.publish(p, state)
 		}
-		require.NoError(t, sleepFor(t.Context(), 2*time.Hour))
+		require.NoError(t, backoff.Sleep(t.Context(), 2*time.Hour))
 		require.NoError(t, l.renew(t.Context()))
 		before := g.stored()
 
@@ -267,7 +268,7 @@ func TestGCAgainstRacingWrites(t *testing.T) {
 		g.publish(p, state)
 		before := g.stored()
 		between = func() { g.overwrite(record.LogKey(state.Version), []byte("other")) }
-		require.NoError(t, sleepFor(t.Context(), 2*time.Hour))
+		require.NoError(t, backoff.Sleep(t.Context(), 2*time.Hour))
 		require.NoError(t, l.renew(t.Context()))
 		_, err := gc.RunOnce(t.Context())
 		require.ErrorIs(t, err, errStaleRead)

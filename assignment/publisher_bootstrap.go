@@ -42,7 +42,7 @@ func (p *AssignmentPublisher) Bootstrap(ctx context.Context) (*plan.State, error
 			return nil, fmt.Errorf("%w: revision %d: %w", ErrCommitUnreadable, next.revision, err)
 		}
 		p.cfg.Logger.Warn("the stored commit cannot be read", "attempt", attempt, "error", err)
-		if err := sleepFor(ctx, wait.Next()); err != nil {
+		if err := backoff.Sleep(ctx, wait.Next()); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // forEachParallel calls f for 0 to n-1 in at most limit goroutines, and returns the first error when all have ended. After an
@@ -29,16 +28,4 @@ func forEachParallel(ctx context.Context, n, limit int, f func(ctx context.Conte
 	}
 	all.Wait()
 	return context.Cause(ctx)
-}
-
-// sleepFor waits for d, or returns the error of ctx if that ends first.
-func sleepFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -271,7 +271,7 @@ func (p *AssignmentPublisher) ensure(ctx context.Context, s record.Stored, verif
 	)
 	for attempt := range storeAttempts {
 		if attempt > 1 {
-			if err := sleepFor(ctx, wait.Next()); err != nil {
+			if err := backoff.Sleep(ctx, wait.Next()); err != nil {
 				return false, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
@@ -127,7 +128,7 @@ func TestDamageThatCannotBeRepaired(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for sleepFor(ctx, 5*time.Millisecond) == nil {
+			for backoff.Sleep(ctx, 5*time.Millisecond) == nil {
 				_, _ = g.store.Batch(ctx, []kv.Write{{Key: key, Value: []byte("damage"), Any: true}})
 			}
 		}()

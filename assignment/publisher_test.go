@@ -165,6 +165,31 @@ func TestVersionsOnlyGrow(t *testing.T) {
 	})
 }
 
+// A number that is damage hides no other, wherever it lies.
+func TestDamagedVersionHidesNoOther(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		g := newPubGroup(t, env)
+		p, l, _ := g.leadOn(env.Connect("a"))
+		v := p.NextVersion()
+		g.publish(p, spread(v, v, 2, partitions(4)))
+		_, err := g.store.Put(t.Context(), LeaderKey, l.value(math.MaxInt64), l.rev, 0)
+		require.NoError(t, err)
+		g.overwrite(record.LogKey(types.MaxVersion), []byte("x"))
+		found, err := p.DiscoverHighestVersion(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, v, found)
+		require.Equal(t, v+1, p.NextVersion())
+		q, _ := g.lead(env.Connect("b"), func(c *PublisherConfig) { c.HighestVersion = v })
+		c := q.cfg
+		for _, bad := range []int64{-1, types.MaxVersion, math.MaxInt64} {
+			c.HighestVersion = bad
+			_, err = NewAssignmentPublisher(c)
+			require.ErrorIs(t, err, types.ErrInvalidConfig)
+			require.ErrorContains(t, err, "HighestVersion")
+		}
+	})
+}
+
 func TestPublishRefusesBeforeItWrites(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)

@@ -61,15 +61,3 @@ func (e *Elector) awaitOrphan(ctx context.Context) bool {
 		return false
 	}
 }
-
-// pause waits, and reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

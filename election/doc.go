@@ -26,7 +26,9 @@
 //   - The announcement is missed: every candidate's own timer makes it look after lease + 0.4 s, and Config.OnSilence asks for
 //     the subscription to be mended.
 //   - The key holds something that nobody renews (a value that is no leader's, a value without a TTL): it is replaced at
-//     its revision when it has not changed for the lease and a second.
+//     its revision when it has not changed for the lease and a second. A value that claims more than six of the reader's leases is given six:
+//     so where the setting differs by more than that, a leader that does not renew in time may be replaced while it still trusts its
+//     term. Their commits exclude each other.
 //   - The bucket is recreated: revisions start again. Once that is known (Reset, or a look at the stream), old ones are forgotten
 //     and a running term ends. Until then two terms may be trusted, for a lease at most; their commits exclude each other.
 //   - An operator deletes the key: candidates cannot tell it from a release, so a new term may begin some milliseconds before the

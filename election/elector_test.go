@@ -260,6 +260,41 @@ func TestKeyOverwrittenByGarbage(t *testing.T) {
 	})
 }
 
+// A value that nobody renews is replaced in time, whatever lease it claims. One that is renewed is respected, also if its lease is much
+// longer than the own one.
+func TestLeaseThatIsAbsurd(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		g := newGroup(t)
+		a := g.join(env.Connect("a"))
+		env.WaitFor(time.Second, "a leads", leads(a))
+		control, err := env.Connect("operator").JS().KeyValue(t.Context(), kv.ControlBucket("ns"))
+		require.NoError(t, err)
+		value := []byte(`{"worker":"z","incarnation":"z","lease_seconds":3600,"nonce":"z","commit_version":1}`)
+		_, err = control.Put(t.Context(), Key, value)
+		require.NoError(t, err)
+		start := time.Now()
+		time.Sleep(quietLeases*lease + time.Second)
+		require.Nil(t, g.leader())
+		require.Positive(t, a.silences())
+		require.GreaterOrEqual(t, a.Quiet(), quietLeases*lease)
+		env.WaitFor(mostLeases*lease, "a new term", func() bool { return g.leader() != nil })
+		t.Logf("overwritten: new term after %v", time.Since(start))
+		require.Less(t, time.Since(start), mostLeases*lease+2*abandonDelay)
+		time.Sleep(time.Second)
+		require.Less(t, a.Quiet(), lease)
+
+		before := a.silences()
+		for range 10 { // a lease of nine times the own one
+			_, err = control.Put(t.Context(), Key, []byte(`{"worker":"z","incarnation":"z","lease_seconds":90,"nonce":"z"}`))
+			require.NoError(t, err)
+			time.Sleep(30 * time.Second)
+			require.Nil(t, g.leader())
+		}
+		require.Equal(t, before, a.silences())
+		g.requireClean()
+	})
+}
+
 func TestServerRestart(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newGroup(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
@@ -269,3 +270,6 @@ func (m *member) term(t *testing.T) uint64 {
 func leads(m *member) func() bool {
 	return func() bool { _, ok := m.Leading(); return ok }
 }
+
+// pause waits, and reports false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool { return backoff.Sleep(ctx, d) == nil }

@@ -125,7 +125,7 @@ func (e *Elector) goOn(h *held, wait time.Duration) error {
 		wait = left
 	}
 	switch {
-	case !pause(h.ctx, max(wait, 0)):
+	case backoff.Sleep(h.ctx, max(wait, 0)) != nil:
 		return errGivenUp
 	case !time.Now().Before(e.timing.trustedUntil(h.sent)):
 		return errTrustOver
@@ -160,7 +160,7 @@ func (e *Elector) release(h *held) {
 			expect = entry.Revision // a write without an answer had landed
 			continue
 		}
-		if !pause(e.ctx, maxJitter) {
+		if backoff.Sleep(e.ctx, maxJitter) != nil {
 			break
 		}
 	}

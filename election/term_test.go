@@ -100,6 +100,9 @@ func TestDecodeRefusesWhatNoLeaderWrote(t *testing.T) {
 		`{"worker":"w","incarnation":"i","lease_seconds":-1,"nonce":"n"}`,
 		`{"worker":"w","incarnation":"i","lease_seconds":3601,"nonce":"n"}`,
 		`{"worker":"w","incarnation":"i","lease_seconds":10,"term":6,"nonce":"n"}`,
+		`{"worker":"w","incarnation":"i","lease_seconds":10,"commit_version":-1,"nonce":"n"}`,
+		`{"worker":"w","incarnation":"i","lease_seconds":10,"commit_version":4503599627370496,"nonce":"n"}`,
+		`{"worker":"w","incarnation":"i","lease_seconds":10,"commit_version":9223372036854775807,"nonce":"n"}`,
 	} {
 		_, err := DecodeInfo(kv.Entry{Key: Key, Value: []byte(bad), Revision: 5})
 		require.ErrorIs(t, err, types.ErrMalformed, bad)
@@ -110,12 +113,15 @@ func TestDecodeRefusesWhatNoLeaderWrote(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"worker":"w","incarnation":"i","lease_seconds":10,"nonce":"n"}`), uint64(3))
+	f.Add([]byte(`{"worker":"w","incarnation":"i","lease_seconds":3600,"commit_version":9223372036854775807,"nonce":"n"}`), uint64(3))
+	f.Add([]byte(`{"worker":"w","incarnation":"i","lease_seconds":3600,"commit_version":4503599627370495,"nonce":"n"}`), uint64(3))
 	f.Fuzz(func(t *testing.T, value []byte, revision uint64) {
 		var s sighting
 		s.observe(kv.Entry{Key: Key, Value: value, Revision: revision}, true, time.Now(), lease)
 		require.NotEqual(t, s.garbage, s.led())
 		require.Positive(t, s.lease(lease))
-		require.LessOrEqual(t, s.lease(lease), maxLease)
+		require.LessOrEqual(t, s.lease(lease), mostLeases*lease)
+		require.True(t, s.record.CommitVersion == 0 || types.ValidVersion(s.record.CommitVersion))
 	})
 }
 

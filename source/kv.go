@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/blob"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/types"
@@ -142,7 +143,7 @@ func (s *KVSource) read(ctx context.Context) (*stored, error) {
 		if try == readTries {
 			return nil, fmt.Errorf("%w: source: %s/%s at revision %d: %w", types.ErrMalformed, s.bucket, s.key, e.Revision, err)
 		}
-		if err := pause(ctx, time.Duration(try)*20*time.Millisecond); err != nil {
+		if err := backoff.Sleep(ctx, time.Duration(try)*20*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -234,16 +235,5 @@ func (s *KVSource) reopen(store *kv.Store) {
 	defer s.mu.Unlock()
 	if s.store == store {
 		s.store = nil
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

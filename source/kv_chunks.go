@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
 )
 
@@ -27,7 +28,7 @@ func (s *KVSource) putChunk(ctx context.Context, hash string, value []byte) erro
 		if !kv.IsConflict(err) && !kv.IsUnknown(err) { // both leave the same bytes, or nothing, and are tried again
 			return fmt.Errorf("source: write a chunk of %s/%s: %w", s.bucket, s.key, err)
 		}
-		if perr := pause(ctx, wait); perr != nil {
+		if perr := backoff.Sleep(ctx, wait); perr != nil {
 			return fmt.Errorf("source: write a chunk of %s/%s: %w", s.bucket, s.key, errors.Join(perr, err))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/types"
 )
@@ -76,7 +77,7 @@ func (s *KVSource) modify(ctx context.Context, overwrite bool, change func([]typ
 		if !errors.Is(err, errRetry) {
 			return err
 		}
-		if perr := pause(ctx, wait/2+rand.N(wait)); perr != nil {
+		if perr := backoff.Sleep(ctx, wait/2+rand.N(wait)); perr != nil {
 			return fmt.Errorf("source: change %s/%s: others kept writing: %w", s.bucket, s.key, perr)
 		}
 	}
@@ -180,7 +181,7 @@ func (s *KVSource) swap(ctx context.Context, root []byte, expect uint64, nonce s
 		case !unsure:
 			return 0, fmt.Errorf("source: write %s/%s: %w", s.bucket, s.key, err)
 		}
-		if perr := pause(ctx, wait); perr != nil {
+		if perr := backoff.Sleep(ctx, wait); perr != nil {
 			return 0, unknown(err)
 		}
 	}
@@ -210,7 +211,7 @@ func (s *KVSource) landed(ctx context.Context, expect uint64, nonce string) erro
 		if errors.Is(err, types.ErrMalformed) || errors.Is(err, types.ErrUnsupportedSchema) {
 			return unknown(err) // somebody overwrote it with something else
 		}
-		if perr := pause(ctx, wait); perr != nil {
+		if perr := backoff.Sleep(ctx, wait); perr != nil {
 			return unknown(errors.Join(perr, err))
 		}
 	}

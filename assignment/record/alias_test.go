@@ -35,7 +35,8 @@ func TestAliasFaults(t *testing.T) {
 	for text, want := range map[string]error{
 		`{"schema":2}`: types.ErrUnsupportedSchema,
 		`{"schema":1}`: types.ErrMalformed,
-		`{"schema":1,"worker_id":"a b","version":1}`: types.ErrMalformed,
+		`{"schema":1,"worker_id":"a b","version":1}`:              types.ErrMalformed,
+		`{"schema":1,"worker_id":"a","version":4503599627370496}`: types.ErrMalformed,
 		`{`: types.ErrMalformed,
 	} {
 		_, err := DecodeAlias([]byte(text))

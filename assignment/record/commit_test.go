@@ -3,6 +3,7 @@ package record_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -58,6 +59,9 @@ func TestDecodeCommitRefuses(t *testing.T) {
 	for name, bad := range map[string]func(c, s *types.AssignmentCommit){
 		"no schema":             func(c, _ *types.AssignmentCommit) { c.Schema = 0 },
 		"no version":            func(c, _ *types.AssignmentCommit) { c.Version = 0 },
+		"negative version":      func(c, _ *types.AssignmentCommit) { c.Version = -1 },
+		"version too high":      func(c, _ *types.AssignmentCommit) { c.Version = types.MaxVersion },
+		"version far too high":  func(c, _ *types.AssignmentCommit) { c.Version = math.MaxInt64 },
 		"no term holder":        func(c, _ *types.AssignmentCommit) { c.TermHolder.Worker = "" },
 		"no nonce":              func(c, _ *types.AssignmentCommit) { c.Nonce = "" },
 		"digest":                func(c, _ *types.AssignmentCommit) { c.BatchDigest = strings.Repeat("g", 32) },

@@ -2,7 +2,9 @@ package record_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/partigo/parti/assignment/record"
@@ -25,11 +27,19 @@ func FuzzDecodeCommit(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Add([]byte(`{"schema":2}`))
+	c, _ := commit(f, refs(2), nil)
+	for _, v := range []int64{math.MaxInt64, math.MinInt64, types.MaxVersion, types.MaxVersion - 1} {
+		c.Version = v
+		raw, err := json.Marshal(c)
+		require.NoError(f, err)
+		f.Add(raw)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := record.DecodeCommit(data)
 		if !known(t, err) {
 			return
 		}
+		require.True(t, types.ValidVersion(c.Version))
 		raw, err := record.EncodeCommit(&c)
 		if err != nil { // only for a time that JSON cannot carry
 			require.ErrorContains(t, err, "Time")
@@ -49,10 +59,18 @@ func FuzzDecodePayload(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(raw)
 	f.Add([]byte(`{"schema":1,"entries":[]}`))
+	f.Add([]byte(`{"schema":1,"entries":[{"keys":["a"],"epoch":9223372036854775807}]}`))
+	f.Add([]byte(`{"schema":1,"from_lists":[[{"worker":"w","incarnation":"i","version":4611686018427387904}]],"entries":[{"keys":["a"],"epoch":1,"from":0}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := record.DecodePayload(data)
 		if !known(t, err) {
 			return
+		}
+		for _, e := range p.Entries {
+			require.True(t, types.ValidVersion(e.Epoch))
+			for _, f := range e.From {
+				require.True(t, types.ValidVersion(f.Version))
+			}
 		}
 		raw, err := record.EncodePayload(p.Entries)
 		require.NoError(t, err)

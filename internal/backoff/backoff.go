@@ -1,7 +1,8 @@
-// Package backoff spaces out repeated attempts: exponentially, with jitter, up to a limit.
+// Package backoff waits, and spaces out repeated attempts: exponentially, with jitter, up to a limit.
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -37,3 +38,15 @@ func jitter(step time.Duration) time.Duration { return step/2 + rand.N(step/2+1)
 
 // Reset begins again, after a success.
 func (b *Backoff) Reset() { b.next = b.first }
+
+// Sleep waits for d, or returns the error of ctx if that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
 )
 
@@ -180,7 +181,7 @@ func (l *listing) pull(ctx context.Context) (ending, error) {
 			return end, err
 		}
 		// A new consumer in a cluster may not be known yet to the server that this connection is with.
-		if err := sleep(ctx, time.Duration(try)*5*time.Millisecond); err != nil {
+		if err := backoff.Sleep(ctx, time.Duration(try)*5*time.Millisecond); err != nil {
 			return more, err
 		}
 	}
@@ -267,17 +268,6 @@ func endOf(status, text string) (ending, error) {
 		return more, nats.ErrNoResponders
 	}
 	return more, errors.New("the server ended it: " + status + " " + text)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (l *listing) take(m *nats.Msg) error {
