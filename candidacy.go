@@ -71,12 +71,16 @@ func (m *Manager) stepDown(t election.Term, cause error, commits uint64) {
 	})
 }
 
+// repeatStuck is how soon it is said again that the newest commit cannot be read, and a leader reads it again: later than it takes one to give
+// up a commit that is damaged and replace it, which reading again would hold up.
+const repeatStuck = time.Minute
+
 // unread takes note of the newest commit that could not be read, so often in a row and since when; nil: that is over. It runs on the
 // follower's goroutine.
 func (m *Manager) unread(err error, inARow int, since time.Time) {
 	switch {
 	case err == nil:
-		m.stuck = false
+		m.stuck = time.Time{}
 		m.health.recover(causeCommit)
 		m.stand((*candidacy).freed)
 		return
@@ -86,11 +90,14 @@ func (m *Manager) unread(err error, inARow int, since time.Time) {
 	case errors.Is(err, types.ErrMalformed): // whoever leads replaces it
 		m.stand((*candidacy).freed)
 	}
-	if m.stuck || inARow < 2 || time.Since(since) < m.set.HeartbeatTTL/4 {
+	if inARow < 2 || time.Since(since) < m.set.HeartbeatTTL/4 {
 		return
 	}
-	m.stuck = true
 	m.health.degrade(causeCommit, fmt.Sprintf("the newest commit cannot be read: %v", err))
+	if !m.stuck.IsZero() && time.Since(m.stuck) < repeatStuck {
+		return
+	}
+	m.stuck = time.Now()
 	m.fail(fmt.Errorf("parti: the newest commit cannot be read: %w", err))
 	if calc := m.lead.calculator(); calc != nil {
 		calc.Reread()

@@ -53,7 +53,7 @@ type Manager struct {
 	mending atomic.Bool
 
 	candidacy candidacy
-	stuck     bool // the newest commit cannot be read, which was said; the follower's goroutine owns it
+	stuck     time.Time // when it was said that the newest commit cannot be read; zero: it can. The follower's goroutine owns it
 	lead      leadership
 }
 

@@ -34,6 +34,7 @@ func TestReaderWithFewerPartitionsReadsByItsLayout(t *testing.T) {
 		b := w.joinWith(4, told.hooks(), WithLayout(SubjectPerPartition("ORDERS", "orders", 4)))
 		a.process()
 		b.process()
+		w.env.WaitFor(30*time.Second, "b has its share", func() bool { return len(b.Assigned()) == 4 })
 		w.waitRead(30 * time.Second)
 		w.publish(10)
 		w.waitRead(30 * time.Second)

@@ -59,6 +59,9 @@
 // message taken in. A connection that stays away longer than the lease: everything is lost ([Hooks.OnLost]), others take over, and the Reader takes part again when it
 // can. A stream that does not exist yet is waited for. What cannot be done is reported by [Hooks.OnError] and repeated.
 //
+// A bucket of offsets that vanishes is made anew, and every Reader stores in it what it knows; partitions that nobody owned at that time begin where
+// [WithStart] says. A NATS connection that is closed for good ends the Reader, see [Reader.Close].
+//
 // # Memory
 //
 // What is read ahead is bounded in messages and bytes, for each partition and in all, see [WithBuffer] and [WithTotalBuffer]. The server is asked for no

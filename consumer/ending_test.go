@@ -5,9 +5,9 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
@@ -75,16 +75,32 @@ func TestStartOnAClosedConnection(t *testing.T) {
 	})
 }
 
+// A missing permission is one, and not the lack of a server.
+func TestStartWithoutPermission(t *testing.T) {
+	for _, subject := range []string{"$JS.API.STREAM.INFO.KV_parti-offsets", "$JS.API.STREAM.CREATE.KV_parti-offsets", "$JS.API.STREAM.INFO.KV_group-control"} {
+		natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+			ctx := context.Background()
+			r := startReader(t, env.Connect("r", nats.UserInfo("reader", "p")).JS(), parti.WithWaitForServer())
+			err := r.Start(ctx)
+			require.ErrorIs(t, err, parti.ErrPermission, subject)
+			require.ErrorIs(t, err, ErrReaderClosed)
+			require.ErrorContains(t, err, subject)
+			require.NoError(t, r.Close(ctx))
+		}, natstest.WithServerOptions(func(o *server.Options) {
+			o.Users = []*server.User{{Username: "reader", Password: "p", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{subject}},
+			}}}
+		}))
+	}
+}
+
 // What a start that failed had begun ends with it, not with Close.
 func TestFailedStartLeavesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		ctx := context.Background()
 		first := startReader(t, env.Connect("a").JS(), parti.WithWorkerID("w"))
 		require.NoError(t, first.Start(ctx))
-		js := env.Connect("b").JS()
-		synctest.Wait()
-		before := runtime.NumGoroutine()
-		r := startReader(t, js, parti.WithWorkerID("w"))
+		r := startReader(t, env.Connect("b").JS(), parti.WithWorkerID("w"))
 		require.ErrorIs(t, r.Start(ctx), parti.ErrWorkerIDTaken)
 		ended := make(chan struct{})
 		go func() { r.jobs.Wait(); close(ended) }()
@@ -93,7 +109,6 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		case <-time.After(time.Second):
 			t.Error("something goes on after the failed start")
 		}
-		t.Logf("%d goroutines before, %d after", before, runtime.NumGoroutine())
 		require.NoError(t, r.Close(ctx))
 		require.NoError(t, first.Close(ctx))
 	})

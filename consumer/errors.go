@@ -11,11 +11,12 @@ import (
 var (
 	// ErrInvalidConfig: an argument or option cannot work. The text names it and says what to write instead.
 	ErrInvalidConfig = types.ErrInvalidConfig
-	// ErrReaderClosed: the Reader was closed, or its start has failed.
+	// ErrReaderClosed: the Reader was closed, its start has failed, or its connection is closed for good; the error wraps why, too.
 	ErrReaderClosed = errors.New("consumer: reader closed")
 	// ErrInUse: Process or All runs, and hands out what this call would hand out too.
 	ErrInUse = errors.New("consumer: messages are handed out by another call")
-	// ErrNotAssigned: the partition is not owned by this Reader at the moment, or there is no such partition.
+	// ErrNotAssigned: the partition is not owned by this Reader at the moment, there is no such partition, or the message to acknowledge
+	// was handed out by another Reader.
 	ErrNotAssigned = errors.New("consumer: partition not owned by this reader")
 	// ErrPartitionLost: the ownership under which the message was handed out is over. What was not acknowledged before is handed out
 	// again by the next owner. The error is a [*PartitionLostError] where the next owner is known.

@@ -186,6 +186,9 @@ func (r *Reader) AckLater(messages ...Message) error {
 }
 
 func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error, err error) {
+	if r.isClosing() && r.cause != nil { // nothing can be stored any more
+		return nil, r.closedErr()
+	}
 	highest := map[int]Message{}
 	var errs []error
 	for _, m := range messages {

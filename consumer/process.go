@@ -14,10 +14,10 @@ import (
 )
 
 // Handler processes one message. When it returns nil the message is acknowledged; an error makes it come again, see [WithRetry]. A panic
-// counts as an error.
+// counts as an error, and so does runtime.Goexit.
 //
 // ctx ends when the context of Process does, and when the partition is lost (context.Cause wraps [ErrPartitionLost]): return then, what
-// comes of it does not count. One that ends its goroutine (runtime.Goexit) has failed too. When the partition is revoked in good order, or the Reader closed, ctx goes on and the release waits for
+// comes of it does not count. When the partition is revoked in good order, or the Reader closed, ctx goes on and the release waits for
 // the handler; it should not take long.
 type Handler func(ctx context.Context, m Message) error
 

@@ -3,6 +3,8 @@ package types_test
 import (
 	"errors"
 	"flag"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,6 +106,10 @@ func TestDecodeHeartbeatRefuses(t *testing.T) {
 		encode(func(h *types.Heartbeat) { h.SchemaVersion = 0 }):                                           {types.ErrMalformed, "no schema_version"},
 		encode(func(h *types.Heartbeat) { h.WorkerID = "other" }):                                          {types.ErrMalformed, `speaks for "other"`},
 		encode(func(h *types.Heartbeat) { h.Incarnation = "" }):                                            {types.ErrMalformed, "no incarnation"},
+		encode(func(h *types.Heartbeat) { h.AppliedVersion = types.MaxVersion }):                           {types.ErrMalformed, "has applied_version 4503599627370496"},
+		encode(func(h *types.Heartbeat) { h.AppliedVersion = math.MaxInt64 }):                              {types.ErrMalformed, "versions lie between"},
+		encode(func(h *types.Heartbeat) { h.AppliedVersion = -1 }):                                         {types.ErrMalformed, "has applied_version -1"},
+		encode(func(h *types.Heartbeat) { h.Unreturned = []types.Run{{Partition: "p", Epoch: 1 << 62}} }):  {types.ErrMalformed, "of an epoch that is none"},
 		`{"worker_id":"worker-1","schema_version":1,"unreturned":[` + strings.TrimSuffix(many, ",") + `]}`: {types.ErrMalformed, "names 65 runs"},
 	} {
 		_, err := types.DecodeHeartbeat("worker-1", []byte(text))
@@ -150,6 +156,9 @@ func FuzzDecodeHeartbeat(f *testing.F) {
 	}
 	f.Add([]byte("2026-01-02T03:04:05.6Z"))
 	f.Add([]byte(`{"worker_id":"worker-1","schema_version":2}`))
+	for _, v := range []int64{math.MaxInt64, math.MinInt64, types.MaxVersion, types.MaxVersion - 1} {
+		f.Add(fmt.Appendf(nil, `{"worker_id":"worker-1","schema_version":1,"applied_version":%d,"unreturned":[{"partition":"p","epoch":%d}]}`, v, v))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, err := types.DecodeHeartbeat("worker-1", data)
 		if err != nil {
@@ -158,6 +167,7 @@ func FuzzDecodeHeartbeat(f *testing.F) {
 		}
 		require.Equal(t, "worker-1", h.WorkerID)
 		require.LessOrEqual(t, len(h.Unreturned), types.MaxUnreturned)
+		require.True(t, h.AppliedVersion == 0 || types.ValidVersion(h.AppliedVersion))
 		if h.Legacy {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,7 +119,7 @@ func TestCommitWithAnAbsurdVersion(t *testing.T) {
 				c, err := record.DecodeCommit(good)
 				require.NoError(t, err)
 				p.put(p.control, record.CommitKey, strings.Replace(string(good), fmt.Sprintf(`"version":%d`, c.Version), `"version":`+version, 1))
-				g.WaitFor(time.Minute, "it is replaced and followed", func() bool {
+				g.WaitFor(40*time.Second, "it is replaced and followed", func() bool {
 					now, err := record.DecodeCommit(p.get(record.CommitKey))
 					return err == nil && now.Version > c.Version && everybodyReady(g)
 				})
@@ -215,6 +216,97 @@ func TestCommitOfANewerSchema(t *testing.T) {
 	}, grouptest.Ignoring(ghostly...), grouptest.Manager(parti.WithLogger(said.logger())))
 }
 
+// A commit that is right but for one worker's slice, which a newer release wrote, stops everybody from leading after one try each, and everybody
+// goes on with what it has. It is over when there is another commit.
+func TestPayloadOfANewerSchemaEndsContending(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		t := g.T
+		g.Start(3)
+		g.WaitAllRunning(10 * time.Second)
+		g.Sleep(10 * time.Second)
+		p := newPoison(g)
+		c, err := record.DecodeCommit(p.get(record.CommitKey))
+		require.NoError(t, err)
+		good := c
+		good.Version += 2
+		raw := []byte(`{"schema":2,"entries":[]}`)
+		root, _, err := record.Pack(raw)
+		require.NoError(t, err)
+		p.put(p.control, root.Key, string(root.Value))
+		c.Version, c.Nonce = c.Version+1, "z"
+		c.Refs = append(c.Refs, types.AssignmentPayloadRef{WorkerID: "zz", Incarnation: "z", PayloadHash: record.Hash(raw), SetDigest: record.SetDigest(nil)})
+		c.WorkerCount, c.BatchDigest = len(c.Refs), record.BatchDigest(c.Refs, c.Parked)
+		bad, err := record.EncodeCommit(&c)
+		require.NoError(t, err)
+		p.put(p.control, record.CommitKey, string(bad))
+		g.WaitFor(time.Second, "it is followed", func() bool { return everybodyReady(g) && g.Worker(0).Manager.Status().AppliedVersion == c.Version })
+		g.Leader().Kill() // only who begins to lead reads the slices of others
+		g.Sleep(time.Minute)
+		terms := 0
+		for range 120 {
+			g.Sleep(time.Second)
+			for _, w := range g.Live() {
+				if w.Manager.IsLeader() {
+					terms++
+				}
+			}
+		}
+		require.Zero(t, terms)
+		for _, w := range g.Live() {
+			require.Contains(t, w.Manager.Status().Degraded, "nobody leads the group")
+			require.ErrorIs(t, w.Manager.Status().LastError, types.ErrUnsupportedSchema)
+		}
+		again, err := record.EncodeCommit(&good)
+		require.NoError(t, err)
+		p.put(p.control, record.CommitKey, string(again))
+		g.WaitRunningOn(30*time.Second, g.Live()...)
+		g.WaitFor(10*time.Second, "all is well", func() bool { return everybodyReady(g) })
+	}, grouptest.Ignoring(append([]checker.Rule{checker.BlobForm, checker.UnknownOwner, checker.TermVersion, checker.TermEnded}, reissuing...)...))
+}
+
+// A worker that cannot read its slice says so, once, and is not ready; the others are. The leader hears from the others of a commit that
+// it did not make, finds that it is damaged, and replaces it.
+func TestSliceThatIsMissing(t *testing.T) {
+	said := &warnings{}
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		t := g.T
+		g.Start(3)
+		g.WaitAllRunning(10 * time.Second)
+		g.Sleep(10 * time.Second)
+		p := newPoison(g)
+		c, err := record.DecodeCommit(p.get(record.CommitKey))
+		require.NoError(t, err)
+		w := g.Follower()
+		n := slices.IndexFunc(c.Refs, func(r types.AssignmentPayloadRef) bool { return r.WorkerID == w.ID() })
+		c.Refs[n].PayloadHash = record.Hash([]byte("nowhere"))
+		c.Version, c.Nonce, c.BatchDigest = c.Version+1, "z", record.BatchDigest(c.Refs, c.Parked)
+		bad, err := record.EncodeCommit(&c)
+		require.NoError(t, err)
+		lines := len(said.lines())
+		p.put(p.control, record.CommitKey, string(bad))
+		g.WaitFor(10*time.Second, "it shows", func() bool {
+			return strings.Contains(w.Manager.Status().Degraded, "the newest commit cannot be read")
+		})
+		g.Sleep(time.Second)
+		for _, x := range g.Live() {
+			s := x.Manager.Status()
+			require.Equal(t, x != w, s.Ready(), "%+v", s)
+			require.Equal(t, x == w, s.Behind, "%+v", s)
+		}
+		attempts := 0
+		for _, l := range said.lines()[lines:] {
+			if strings.HasPrefix(l, "commit not applied") {
+				attempts++
+			}
+		}
+		require.Equal(t, 1, attempts, "said once")
+		require.Zero(t, g.Oracle.Idle(), "what runs goes on")
+		took := g.WaitFor(30*time.Second, "replaced, and all is well", func() bool { return everybodyReady(g) })
+		t.Logf("mended after another %v", took)
+	}, grouptest.Ignoring(append([]checker.Rule{checker.BlobMissing, checker.TermVersion, checker.TermEnded}, reissuing...)...),
+		grouptest.Manager(parti.WithLogger(said.logger())))
+}
+
 // A leader's value that nobody renews is replaced in time, whatever lease it claims, and it shows that nobody leads.
 func TestLeaderValueThatClaimsAnHour(t *testing.T) {
 	d := &diary{}
@@ -262,6 +354,8 @@ func TestChangeOfLeaderDegradesNobody(t *testing.T) {
 		}
 		g.Leader().Stop()
 		g.Sleep(30 * time.Second)
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		for _, c := range d.changes {
 			require.NotContains(g.T, c.Reason, "nobody leads")
 		}
