@@ -364,7 +364,7 @@ func (m *Manager) leave(ctx context.Context, p *parts, restart time.Duration) er
 	case <-ctx.Done():
 	}
 	grace := ctx
-	if ctx.Err() != nil { // the last words deserve a moment even so
+	if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(end) < m.set.timing().RequestTimeout { // the last words deserve a moment
 		var cancel context.CancelFunc
 		grace, cancel = context.WithTimeout(context.WithoutCancel(ctx), m.set.timing().RequestTimeout)
 		defer cancel()

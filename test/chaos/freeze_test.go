@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var freezes = flag.Int("freezes", 5, "how many times a process is frozen")
+var freezes = flag.Int("freezes", 3, "how many times a process is frozen")
 
 // Row 17, and promise P4: a process is frozen past its TTL, its partitions run elsewhere, it is thawed and goes on where it was,
 // before a write. Each such write is attempted, and the sink refuses it.

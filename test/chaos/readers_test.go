@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	kills    = flag.Int("kills", 4, "how many readers are killed")
-	restarts = flag.Int("restarts", 3, "how many times the server is restarted under readers")
-	messages = flag.Int("messages", 40_000, "how many messages are read steadily")
+	kills    = flag.Int("kills", 2, "how many readers are killed")
+	restarts = flag.Int("restarts", 2, "how many times the server is restarted under readers")
+	messages = flag.Int("messages", 15_000, "how many messages are read steadily")
 )
 
 // busy is a group with a producer that never waits long.

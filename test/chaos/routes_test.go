@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var routes = flag.Duration("routes", 8*time.Second, "for how long routes are cut and healed")
+var routes = flag.Duration("routes", 5*time.Second, "for how long routes are cut and healed")
 
 // The settings are faster than a cluster deserves: writes to a replicated stream stop for 4 to 8 s when the leader of the stream is cut
 // off, which is longer than this lease. So each such cut fences everybody, which is the more to see here; the defaults (a TTL of 15 s)
