@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector makes this one take a minute; .ci/run runs it without.
+
 package integration
 
 import (
