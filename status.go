@@ -36,7 +36,7 @@ type Status struct {
 	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
 	Parked int
 	// WorkersBehind are the workers that heartbeat and do not follow the commit, and WorkersDamped those that are given nothing for now
-	// because they come and go; WorkersStandingBy are those beyond MaxWorkers. Known to the leader only.
+	// because they come and go, or were evicted as stuck; WorkersStandingBy are those beyond MaxWorkers. Known to the leader only.
 	WorkersBehind, WorkersDamped, WorkersStandingBy []string
 	// StrategyFailures is how often in a row the strategy has failed: meanwhile the last good assignment stays, and what has no owner goes
 	// to the worker with the least load. Known to the leader only.

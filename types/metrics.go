@@ -59,7 +59,7 @@ type AuditMetrics interface {
 	WorkersBehind(n int)
 	// WorkerEvicted reports that the key of a stuck worker was deleted, so that it ends and claims anew.
 	WorkerEvicted(worker string)
-	// WorkersDamped reports how many workers are given nothing for now because they come and go.
+	// WorkersDamped reports how many workers are given nothing for now because they come and go, or were evicted as stuck.
 	WorkersDamped(n int)
 	// WorkersStandingBy reports how many workers are beyond the limit of the group's size, and given nothing.
 	WorkersStandingBy(n int)
