@@ -151,6 +151,7 @@ func (g *Group) Make(opts ...parti.Option) (*Worker, error) {
 	w.finish = sync.OnceFunc(w.end)
 	all := []parti.Option{
 		parti.WithNamespace(Namespace), parti.WithMetrics(measured{worker: w}),
+		parti.WithDampingPeriod(0), // the workloads come and go all the time, which is what damping is against
 	}
 	if verbose {
 		all = append(all, parti.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
