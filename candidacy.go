@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/election"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
 )
 
@@ -57,11 +58,7 @@ func (m *Manager) stepDown(t election.Term, cause error, commits uint64) {
 			c.barred = c.barred || errors.Is(cause, types.ErrUnsupportedSchema) && c.commits == commits
 		}
 	})
-	wait := time.NewTimer(m.set.LeaderLease)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-m.ctx.Done():
+	if backoff.Sleep(m.ctx, m.set.LeaderLease) != nil {
 		return
 	}
 	m.stand(func(c *candidacy) {

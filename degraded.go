@@ -203,11 +203,7 @@ func (m *Manager) mendBuckets() {
 		defer m.mending.Store(false)
 		retry := backoff.New(100*time.Millisecond, m.set.HeartbeatInterval)
 		for m.mend() != nil {
-			timer := time.NewTimer(retry.Next())
-			select {
-			case <-timer.C:
-			case <-m.ctx.Done():
-				timer.Stop()
+			if backoff.Sleep(m.ctx, retry.Next()) != nil {
 				return
 			}
 		}

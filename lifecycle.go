@@ -81,17 +81,14 @@ func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
 		if time.Since(began) >= m.set.StartTimeout {
 			m.health.degrade(causeStart, fmt.Sprintf("the start waits for NATS: %v", err))
 		}
-		timer := time.NewTimer(retry.Next())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			if !kv.IsTimeout(err) && !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrNoServer) {
-				return kv.Buckets{}, fmt.Errorf("parti: NATS refuses, until the start's deadline: %w", err)
-			}
-			return kv.Buckets{}, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or use "+
-				"parti.WithWaitForServer to wait: %w", ErrNoServer, err)
+		if backoff.Sleep(ctx, retry.Next()) == nil {
+			continue
 		}
+		if !kv.IsTimeout(err) && !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrNoServer) {
+			return kv.Buckets{}, fmt.Errorf("parti: NATS refuses, until the start's deadline: %w", err)
+		}
+		return kv.Buckets{}, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or use "+
+			"parti.WithWaitForServer to wait: %w", ErrNoServer, err)
 	}
 }
 

@@ -41,11 +41,7 @@ func (m *Manager) storeSpec(spec groupspec.Spec) error {
 		if err == nil || try == specTries {
 			return err
 		}
-		wait := time.NewTimer(retry.Next())
-		select {
-		case <-wait.C:
-		case <-m.ctx.Done():
-			wait.Stop()
+		if backoff.Sleep(m.ctx, retry.Next()) != nil {
 			return err
 		}
 	}

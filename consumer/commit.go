@@ -164,7 +164,7 @@ func (x *run) commitLoop(ctx context.Context) error {
 		due, dirty := x.due()
 		if dirty && due <= 0 {
 			if !x.r.manager.Owns(x.owner.Partition) { // the lease has run out, and the end of ctx is on its way
-				if sleep(ctx, ownsRecheck) != nil {
+				if backoff.Sleep(ctx, ownsRecheck) != nil {
 					return nil
 				}
 				continue

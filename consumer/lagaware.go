@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
 )
 
@@ -109,7 +110,7 @@ func (f *lagFollower) Watch(ctx context.Context) (<-chan struct{}, error) {
 	changes := make(chan struct{}, 1)
 	go func() {
 		defer close(changes)
-		for sleep(ctx, f.cfg.Interval) == nil {
+		for backoff.Sleep(ctx, f.cfg.Interval) == nil {
 			if f.look(ctx) {
 				poke(changes)
 			}

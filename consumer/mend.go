@@ -45,7 +45,7 @@ func (r *Reader) followOffsets() {
 				r.restate()
 			}
 		}
-		if sleep(r.ctx, pause) != nil {
+		if backoff.Sleep(r.ctx, pause) != nil {
 			return
 		}
 		timer.Reset(offsetsLook)

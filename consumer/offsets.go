@@ -117,7 +117,7 @@ func (w *offsetWriter) claim(ctx context.Context) (Offset, error) {
 		if !kv.IsConflict(err) && !kv.IsUnknown(err) {
 			return Offset{}, err
 		}
-		if err := sleep(ctx, retry.Next()); err != nil {
+		if err := backoff.Sleep(ctx, retry.Next()); err != nil {
 			return Offset{}, err
 		}
 	}
@@ -148,7 +148,7 @@ func (w *offsetWriter) commit(ctx context.Context, o Offset) error {
 		}
 		// What is stored is older: ours, an earlier owner's written into a bucket that was made anew, or nothing. Only a write
 		// that succeeds decides, since the read may be stale.
-		if err := sleep(ctx, retry.Next()); err != nil {
+		if err := backoff.Sleep(ctx, retry.Next()); err != nil {
 			return err
 		}
 		err = w.write(ctx, o)
@@ -204,16 +204,4 @@ func (w *offsetWriter) nonce() string          { return w.run + "-" + strconv.It
 func (w *offsetWriter) mine(nonce string) bool { return strings.HasPrefix(nonce, w.run+"-") }
 func (w *offsetWriter) lost(by Offset) error {
 	return &PartitionLostError{Partition: w.part, Epoch: w.owner.Epoch, By: by}
-}
-
-// sleep waits, or returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

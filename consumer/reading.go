@@ -277,7 +277,7 @@ func (x *run) streamChanged(ctx context.Context, e *StreamChangedError) bool {
 	x.r.report(x.part, "changed", e)
 	if err := x.moveTo(ctx, to, nil); err != nil {
 		x.r.report(x.part, "move", err)
-		_ = sleep(ctx, 100*time.Millisecond)
+		_ = backoff.Sleep(ctx, 100*time.Millisecond)
 	}
 	return true
 }

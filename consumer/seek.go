@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/partigo/parti/internal/backoff"
 )
 
 // seekRecheck is how often a Seek looks whether the one before it has ended.
@@ -39,7 +40,7 @@ func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	}
 	call := &seekCall{to: to, done: make(chan error, 1)}
 	for !x.offerSeek(call) {
-		if err := sleep(ctx, seekRecheck); err != nil { // another one is under way
+		if err := backoff.Sleep(ctx, seekRecheck); err != nil { // another one is under way
 			return err
 		}
 	}

@@ -145,7 +145,7 @@ func (s *shared) loop(ctx context.Context) {
 		}
 		s.r.cfg.metrics.ReadingRestarted(-1, err.Error())
 		s.r.cfg.log.Info("reading anew", "stream", s.stream, "reason", err)
-		_ = sleep(ctx, retry.Next())
+		_ = backoff.Sleep(ctx, retry.Next())
 		s.mu.Lock()
 		s.changed = true
 		s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *shared) settle(ctx context.Context) bool {
 		changed := s.changed
 		s.mu.Unlock()
 		if changed {
-			return sleep(ctx, regroupDelay) == nil
+			return backoff.Sleep(ctx, regroupDelay) == nil
 		}
 		select {
 		case <-s.wake:

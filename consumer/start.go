@@ -70,7 +70,7 @@ func (r *Reader) findOffsets(ctx context.Context) (*kv.Store, error) {
 			return nil, fmt.Errorf("%w: %w: enable JetStream on the server and for the account", parti.ErrJetStreamDisabled, err)
 		}
 		r.cfg.log.Warn("waiting for the offsets", "error", err)
-		if sleep(ctx, retry.Next()) != nil {
+		if backoff.Sleep(ctx, retry.Next()) != nil {
 			return nil, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or give parti.WithStartTimeout or "+
 				"parti.WithWaitForServer to WithManagerOptions: %w", parti.ErrNoServer, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
 )
 
@@ -53,12 +54,8 @@ func (k *KV) write(ctx context.Context, key string, epoch int64, change func(Ent
 		if done {
 			return stored, err
 		}
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return Entry{}, k.givenUp(key, &a, ctx.Err())
+		if err := backoff.Sleep(ctx, wait/2+rand.N(wait/2)); err != nil {
+			return Entry{}, k.givenUp(key, &a, err)
 		}
 	}
 }
