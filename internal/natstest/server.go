@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -130,7 +131,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// quietTime is how long what clients send is held before a server in a bubble shuts down: virtual time passes only when the server has
+// quietTime is how long what clients send is held before a server in a bubble is changed: virtual time passes only when the server has
 // finished what it was asked before.
 const quietTime = 5 * time.Millisecond
 
@@ -149,17 +150,49 @@ func (s *Server) Stop() {
 	if ns == nil {
 		return
 	}
+	s.inQuiet(clients, func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+}
+
+// inQuiet calls f while, in a bubble, nothing that clients send reaches the server and the server has dealt with what it was sent before.
+func (s *Server) inQuiet(clients []*Client, f func()) {
 	if s.skewed {
 		for _, c := range clients {
 			c.gate.quiet(true)
 		}
 		time.Sleep(quietTime)
 	}
-	ns.Shutdown()
-	ns.WaitForShutdown()
+	f()
 	for _, c := range clients {
 		c.gate.quiet(false)
 	}
+}
+
+// WithoutJetStream turns JetStream off for d, while connections stay up and requests to it find nobody. It is for bubbles: the server turns
+// JetStream on again without a lock that requests take, so no client may be heard meanwhile. Call it from the test's own goroutine only.
+func (s *Server) WithoutJetStream(d time.Duration) error {
+	s.mu.Lock()
+	ns, clients, dir := s.running, slices.Clone(s.clients), s.opts.StoreDir
+	s.mu.Unlock()
+	if ns == nil {
+		return ErrStopped
+	}
+	var err error
+	s.inQuiet(clients, func() { err = ns.DisableJetStream() })
+	if err != nil {
+		return fmt.Errorf("natstest: turn JetStream off: %w", err)
+	}
+	time.Sleep(d)
+	s.inQuiet(clients, func() {
+		synctest.Wait() // tells the race detector that requests have been dealt with
+		err = ns.EnableJetStream(&server.JetStreamConfig{StoreDir: dir})
+	})
+	if err != nil {
+		return fmt.Errorf("natstest: turn JetStream on again: %w", err)
+	}
+	return nil
 }
 
 // Restart is Stop and Start.

@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
@@ -35,11 +33,7 @@ func TestTransientOutageDoesNotLatch(t *testing.T) {
 		g.Start(3)
 		g.WaitAllRunning(10 * time.Second)
 		g.Sleep(5 * time.Second)
-		server := g.Env.Server.Raw()
-		dir := filepath.Dir(server.StoreDir())
-		require.NoError(t, server.DisableJetStream())
-		g.Sleep(1500 * time.Millisecond)
-		require.NoError(t, server.EnableJetStream(&natsserver.JetStreamConfig{StoreDir: dir}))
+		require.NoError(t, g.Env.Server.WithoutJetStream(1500*time.Millisecond))
 		g.Sleep(time.Minute)
 		g.WaitAllRunning(time.Second)
 		for _, w := range g.Live() {
