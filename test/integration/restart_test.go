@@ -53,7 +53,7 @@ func TestRollingRestartWithGraceMovesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleet := 100
-			if name == "pooled IDs" {
+			if name == "pooled IDs" || underRace {
 				fleet = 25
 			}
 			grouptest.Bubble(t, func(g *grouptest.Group) {
