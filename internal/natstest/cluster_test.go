@@ -15,7 +15,7 @@ func TestClusterIsolatesStreamLeader(t *testing.T) {
 	c := NewCluster(t, 3)
 	t.Logf("ready after %v", time.Since(start).Round(time.Millisecond))
 	kv := create(t, c.Connect("creator"))
-	require.True(t, put(t, kv, "0"))
+	c.WaitFor(clusterTimeout, "the first write", func() bool { return put(t, kv, "0") })
 
 	old := c.StreamLeader("KV_b")
 	inside := bucket(t, c.Connect("inside", old))

@@ -105,6 +105,7 @@ func settings() []parti.Option {
 		parti.WithNamespace("chaos"), parti.WithHeartbeat(interval, ttl), parti.WithLeaderLease(time.Second),
 		parti.WithWindows(2*time.Second, time.Second, 200*time.Millisecond), parti.WithCooldown(200 * time.Millisecond),
 		parti.WithHandoffTimeout(-1), parti.WithStorage(jetstream.MemoryStorage),
+		parti.WithDampingPeriod(0), // who was killed is given its share as soon as it is back, also if it had joined after the others
 	}
 }
 
