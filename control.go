@@ -16,14 +16,14 @@ import (
 // ControlAnswer is what has become of an operator's order.
 type ControlAnswer struct {
 	// Key is the order's key in the control bucket.
-	Key string
+	Key string `json:"key"`
 	// State is [ControlAccepted], [ControlDone] or [ControlRefused]; empty while no leader has answered.
-	State ControlState
+	State ControlState `json:"state,omitempty"`
 	// Reason says, in words, why it was refused or what was done.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// By is the leader that answered, and At when, by its clock.
-	By string
-	At time.Time
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at,omitzero"`
 }
 
 // ControlState is the state of an order.

@@ -40,13 +40,16 @@ func (l AlertLevel) String() string {
 	return [...]string{"over", "warn", "error", "critical"}[min(l, AlertCritical)]
 }
 
+// MarshalText returns what String does, so that the level is readable in JSON and in structured logs.
+func (l AlertLevel) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Alert tells that the Manager has been degraded for so long that somebody should look, or no longer is.
 type Alert struct {
-	Level AlertLevel
+	Level AlertLevel `json:"level"`
 	// Since is when the Manager became degraded.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Reason is Status.Degraded, the causes of that moment; empty with AlertOver.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 }
 
 // alarm raises alerts while the Manager stays degraded.
@@ -241,6 +244,7 @@ func (m *Manager) mend() error {
 	m.set.Logger.Warn("a bucket was recreated", "control", control, "heartbeat", heartbeat)
 	if !before[0].Equal(control) {
 		m.parts.elector.Reset()
+		m.drain.forget()
 		if m.set.Role == RoleFollower {
 			m.leaveSpec()
 		}

@@ -2,9 +2,12 @@ package parti_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -174,6 +177,72 @@ func ExampleManager_Status() {
 	// Output:
 	// pod-3 leads: true behind: false parked: 0
 	// stopped
+}
+
+// A health endpoint: 503 until the worker takes full part, and everything that there is to know as JSON.
+func ExampleStatus() {
+	server := startServer()
+	defer server.Close()
+
+	running := make(chan struct{})
+	mgr := newManager(server, parti.WithWorkerID("pod-3"), parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error {
+		close(running)
+		<-ctx.Done()
+		return nil
+	}))
+	health := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := mgr.Status()
+		w.Header().Set("Content-Type", "application/json")
+		if !s.Ready() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(s)
+	})
+	ask := func() {
+		answer := httptest.NewRecorder()
+		health.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		var s parti.Status // the same type reads it
+		if err := json.Unmarshal(answer.Body.Bytes(), &s); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println(answer.Code, s.WorkerID, "running:", s.Running)
+	}
+	start(mgr)
+	<-running
+	ask()
+	if err := mgr.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	ask()
+	// Output:
+	// 200 pod-3 running: 1
+	// 503 pod-3 running: 0
+}
+
+func ExampleStatus_MarshalJSON() {
+	page, err := json.MarshalIndent(parti.Status{
+		State: parti.StateDegraded, WorkerID: "pod-3", Role: parti.RoleWorker, LeaseLeft: 4200 * time.Millisecond, AppliedVersion: 17, Running: 12,
+		Degraded: "no connection to NATS: it is RECONNECTING", LastError: errors.New("nats: timeout"),
+	}, "", "  ")
+	fmt.Println(string(page), err)
+	// Output:
+	// {
+	//   "state": "degraded",
+	//   "worker_id": "pod-3",
+	//   "role": "worker",
+	//   "leading": false,
+	//   "applied_version": 17,
+	//   "behind": false,
+	//   "running": 12,
+	//   "waiting": 0,
+	//   "draining": 0,
+	//   "drained": false,
+	//   "parked": 0,
+	//   "degraded": "no connection to NATS: it is RECONNECTING",
+	//   "ready": false,
+	//   "lease_left": "4.2s",
+	//   "last_error": "nats: timeout"
+	// } <nil>
 }
 
 // What cannot work is refused before anything starts, all of it at once, with a text that says what to write instead.

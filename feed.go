@@ -8,14 +8,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti/heartbeat"
 	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/types"
 )
 
 // feedBuffer is how many live messages may wait for the feed's goroutine. What overflows is lost, and found by the next renewal
 // of the leader or by reading after silence.
 const feedBuffer = 256
 
-// feed is this worker's one stream of live changes: the leader key, the commit, its own heartbeat, and the heartbeats of those it
-// waits for. One goroutine reads it and hands each entry to route; route must not block.
+// feed is this worker's one stream of live changes: the leader key, the commit, its own heartbeat, the order that drains it, and the
+// heartbeats of those it waits for. One goroutine reads it and hands each entry to route; route must not block.
 type feed struct {
 	conn       *nats.Conn
 	namespace  string
@@ -47,11 +48,11 @@ func newFeed(conn *nats.Conn, namespace string, log *slog.Logger, route func(kv.
 // fixedKeys are followed by every worker.
 var fixedKeys = []string{"election.leader", "assignment._commit"}
 
-// start subscribes and begins to read.
+// start subscribes and begins to read. Whatever it returns, close is called when it has returned.
 func (f *feed) start() error {
 	f.status = f.conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	if err := f.resubscribe(); err != nil {
-		f.conn.RemoveStatusListener(f.status)
+		close(f.done)
 		return err
 	}
 	go f.run()
@@ -102,7 +103,7 @@ func (f *feed) resubscribe() error {
 	return f.adjust()
 }
 
-// setOwn follows the heartbeat of this worker.
+// setOwn follows the heartbeat of this worker, and the order that drains it.
 func (f *feed) setOwn(worker string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,6 +131,9 @@ func (f *feed) adjust() error {
 	add := func(key string) { want[kv.LiveSubject(f.namespace, key)] = true }
 	for _, key := range fixedKeys {
 		add(key)
+	}
+	if f.own != "" {
+		add(types.ControlKey(types.ControlDrain, f.own, ""))
 	}
 	if len(f.followed) > fewWorkers {
 		add(heartbeat.KeyPrefix + "*")

@@ -47,32 +47,34 @@ type Hooks struct {
 // Leadership is a term of this process as the leader.
 type Leadership struct {
 	// Term numbers the terms of a group; it grows.
-	Term uint64
-	// Reason says why it ends: what OnSteppingDown told, or why it was lost.
-	Reason error
+	Term uint64 `json:"term"`
+	// Reason says why it ends: what OnSteppingDown told, or why it was lost. In JSON it is its text.
+	Reason error `json:"reason,omitempty"`
 }
 
 // Rebalance is the making of a commit by this leader.
 type Rebalance struct {
-	Term uint64
+	Term uint64 `json:"term"`
 	// Generation is the version of the commit: the one in force at the start, the one in force at the end. They are the same where nothing
 	// had to change, or Err is set.
-	Generation int64
+	Generation int64 `json:"generation"`
 	// Reason is one of the types.Lifecycle constants.
-	Reason string
+	Reason string `json:"reason"`
 	// Moved counts the partitions that went from one worker to another, Took is the time since the start. 0 at the start.
-	Moved int
-	Took  time.Duration
-	// Err says why this leader knows of no new commit. It is tried again, by this leader or the next.
-	Err error
+	// In JSON Took is written as "1.5s".
+	Moved int           `json:"moved"`
+	Took  time.Duration `json:"took"`
+	// Err says why this leader knows of no new commit. It is tried again, by this leader or the next. In JSON it is its text.
+	Err error `json:"error,omitempty"`
 }
 
 // StateChange is a transition of the Manager's state.
 type StateChange struct {
-	From, To State
-	At       time.Time
+	From State     `json:"from"`
+	To   State     `json:"to"`
+	At   time.Time `json:"at"`
 	// Reason says why, in words.
-	Reason string
+	Reason string `json:"reason"`
 }
 
 // lane calls functions one after the other, in the order in which they were added. Its goroutine exists only while there is

@@ -61,7 +61,6 @@ func (l *leadership) setCalculator(c *assignment.Calculator) {
 
 // elected begins a term. It runs on the elector's goroutine.
 func (m *Manager) elected(t election.Term) {
-	m.set.Logger.Info("elected", "worker", t.Holder.Worker, "term", t.Revision)
 	m.set.Metrics.LeaderChanged(true)
 	m.lead.elected(m, t.Revision)
 	m.health.recover(causeLeader)
@@ -73,12 +72,13 @@ func (m *Manager) elected(t election.Term) {
 	l.end, l.last = cancel, done
 	l.mu.Unlock()
 	m.jobs.Go(func() {
-		defer close(done)
 		if before != nil {
 			<-before
 		}
 		commits := m.commitsSeen()
-		if err := m.serve(ctx, t); err != nil && ctx.Err() == nil {
+		err := m.serve(ctx, t)
+		close(done) // before it rests: another incarnation of this process may be elected meanwhile
+		if err != nil && ctx.Err() == nil {
 			m.fail(fmt.Errorf("parti: stepping down: %w", err))
 			m.lead.stepping(m, err)
 			m.stepDown(t, err, commits)
@@ -88,7 +88,6 @@ func (m *Manager) elected(t election.Term) {
 
 // demoted ends the term. It runs on the elector's goroutine, which refuses commits already.
 func (m *Manager) demoted(t election.Term, cause error) {
-	m.set.Logger.Info("no longer leading", "worker", t.Holder.Worker, "term", t.Revision, "cause", cause)
 	l := &m.lead
 	l.mu.Lock()
 	end := l.end
@@ -220,15 +219,15 @@ func (m *Manager) Refresh(ctx context.Context) error {
 	case types.StateStopping, types.StateStopped:
 		return ErrStopped
 	}
-	if calc := m.lead.calculator(); calc != nil {
-		if err := calc.Refresh(ctx); !errors.Is(err, types.ErrNotLeader) {
-			return err
-		}
-	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refreshTimeout)
 		defer cancel()
+	}
+	if calc := m.lead.calculator(); calc != nil {
+		if err := calc.Refresh(ctx); !errors.Is(err, types.ErrNotLeader) {
+			return err
+		}
 	}
 	answer, err := m.js.Conn().RequestWithContext(ctx, m.refreshSubject(), nil)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/partigo/parti/assignment"
@@ -30,9 +31,11 @@ func (m *Manager) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.setParts(p) // before anything runs that uses them
+	if !m.setParts(p) { // before anything runs that uses them
+		return ErrStopped
+	}
 	if err := p.feed.start(); err != nil {
-		m.setParts(nil)
+		p.heartbeats.Close() // a Stop has nothing to wait for
 		return fmt.Errorf("%w: subscribe: %w", ErrNoServer, err)
 	}
 	if id := m.set.WorkerID; id != "" {
@@ -183,7 +186,11 @@ func (m *Manager) route(e kv.Entry) {
 	case assignment.CommitKey:
 		p.follower.Observe(e, 0)
 	default:
-		worker := e.Key[len(heartbeat.KeyPrefix):]
+		worker, isHeartbeat := strings.CutPrefix(e.Key, heartbeat.KeyPrefix)
+		if !isHeartbeat {
+			m.drain.observe(e)
+			return
+		}
 		if worker == m.WorkerID() || worker == m.set.WorkerID {
 			p.heartbeats.Observe(e)
 		}
@@ -198,6 +205,9 @@ func (m *Manager) reconnected() {
 	p.elector.Recheck()
 	p.heartbeats.Notify()
 	m.runtime.Reconnected()
+	if m.WorkerID() != "" {
+		m.readDrain()
+	}
 }
 
 // compose fills in what this worker says in its heartbeat. It runs on the publisher's goroutine.
@@ -229,17 +239,17 @@ func (m *Manager) compose(h *types.Heartbeat) bool {
 // claimed begins an incarnation. It runs on the publisher's goroutine.
 func (m *Manager) claimed(h types.Holder) {
 	m.set.Logger.Info("worker ID claimed", "worker", h.Worker, "incarnation", h.Incarnation)
+	m.drain.follow(h.Worker)
 	m.holder.Store(&h)
 	m.runtime.Begin(h)
 	p := m.parts
 	if err := p.feed.setOwn(h.Worker); err != nil {
 		m.fail(fmt.Errorf("parti: cannot follow the own heartbeat: %w", err))
 	}
+	m.readDrain()
 	p.follower.Begin(h)
 	m.stand(func(c *candidacy) { c.begin(h) })
-	m.reached()
-	m.health.recover(causeFenced)
-	m.health.advance(types.StateWaiting, "claimed "+h.Worker)
+	m.health.claimed("claimed " + h.Worker)
 	if m.set.Role == RoleFollower {
 		m.described.Do(m.leaveSpec)
 	}
@@ -266,7 +276,9 @@ func (m *Manager) trouble(err error, inARow int) {
 		m.health.recover(causeHeartbeat)
 		return
 	}
-	m.lead.noteTrouble()
+	if !heartbeat.IsWaiting(err) {
+		m.lead.noteTrouble()
+	}
 	if inARow > 1 {
 		m.health.degrade(causeHeartbeat, fmt.Sprintf("the heartbeat cannot be written: %v", err))
 	}
@@ -307,7 +319,8 @@ func (m *Manager) fail(err error) {
 // more than once; further calls wait for the first and return its result.
 //
 // When ctx ends first, Stop stops waiting for handlers: those that have returned are released at once, the others when their lease has run
-// out, and the error wraps [ErrDrainTimeout] and names them. All errors are joined.
+// out, and the error wraps [ErrDrainTimeout] and names them. If more than 64 have not returned, which is what a heartbeat can name, all are
+// released then. All errors are joined.
 //
 // A handler or hook must not wait for Stop, since Stop waits for it: call it from a goroutine of its own there.
 //
@@ -317,7 +330,6 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 	grace, invalid := restartGrace(opts)
 	m.mu.Lock()
 	first := m.phase != stopping
-	before := m.phase
 	if first {
 		m.phase, m.restartGrace = stopping, grace
 	}
@@ -338,10 +350,11 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 	}
 	m.cancel()
 	m.jobs.Wait()
-	if before != made {
-		m.set.Logger.Info("stopped", "worker", m.WorkerID(), "error", err)
+	reason := "stopped"
+	if err != nil {
+		reason += ": " + err.Error()
 	}
-	m.health.setPhase(types.StateStopped, "stopped")
+	m.health.setPhase(types.StateStopped, reason)
 	m.health.settle()
 	m.stopErr = errors.Join(err, m.hooks.wait(ctx))
 	m.changes.close()
@@ -367,9 +380,12 @@ func (m *Manager) leave(ctx context.Context, p *parts, restart time.Duration) er
 		defer cancel()
 	}
 	var err error
-	if restart > 0 {
+	switch {
+	case !m.runtime.Nameable(): // last words that do not name them all would release the others
+		p.heartbeats.Close()
+	case restart > 0:
 		err = p.heartbeats.LeaveToReturn(grace, restart)
-	} else {
+	default:
 		err = p.heartbeats.Leave(grace, types.WorkerLeft)
 	}
 	err = errors.Join(err, <-resigned)

@@ -53,6 +53,7 @@ type Manager struct {
 	mending atomic.Bool
 
 	candidacy candidacy
+	drain     drainOrder
 	stuck     time.Time // when it was said that the newest commit cannot be read; zero: it can. The follower's goroutine owns it
 	lead      leadership
 }
@@ -106,16 +107,16 @@ func NewManager(js jetstream.JetStream, source types.PartitionSource, strategy t
 	return build(js, source, strategy, set), nil
 }
 
-// checkSource asks a source that can tell beforehand whether it can work.
-// isNil reports whether v is nil, or an interface that holds a nil pointer.
+// isNil reports whether v is nil, or an interface that holds a nil pointer or a nil function.
 func isNil(v any) bool {
 	if v == nil {
 		return true
 	}
 	p := reflect.ValueOf(v)
-	return p.Kind() == reflect.Pointer && p.IsNil()
+	return (p.Kind() == reflect.Pointer || p.Kind() == reflect.Func) && p.IsNil()
 }
 
+// checkSource asks a source that can tell beforehand whether it can work.
 func checkSource(source types.PartitionSource) error {
 	if isNil(source) {
 		return fmt.Errorf("%w: the source is nil: use source.Static(partitions...)", ErrInvalidConfig)
@@ -141,9 +142,10 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 		levels: [...]time.Duration{set.DegradedWarn, set.DegradedError, set.DegradedCritical},
 		raise:  m.alert, reason: func() string { return m.Status().Degraded },
 	}
+	states := &stateLog{log: set.Logger}
 	m.health = newHealth(func(c StateChange) {
 		set.Metrics.StateChanged(c.From, c.To)
-		set.Logger.Info("state", "from", c.From, "to", c.To, "reason", c.Reason)
+		states.write(c)
 		m.changes.send(c)
 		switch types.StateDegraded {
 		case c.To:
@@ -261,7 +263,17 @@ func (m *Manager) IsLeader() bool {
 
 // Assignment returns what the commit applied last gives to this worker. It is a copy, so it costs time in proportion to the
 // partitions. Being assigned is not owning; ask [Manager.Owns] before acting on it.
-func (m *Manager) Assignment() Assignment { return m.runtime.Assignment() }
+//
+// It has no partitions where nothing can be owned: before the first commit, from when the lease has run out until this worker has claimed its ID
+// anew and applied a commit, and from [StateStopped] on, so after Stop has returned; the version is that of the last commit all the
+// same. While the worker stops, what it gives back is assigned until a commit takes it away.
+func (m *Manager) Assignment() Assignment {
+	a := m.runtime.Assignment()
+	if h := m.holder.Load(); h == nil || h.Incarnation == "" || m.State() == types.StateStopped {
+		a.Partitions = nil
+	}
+	return a
+}
 
 // Owns reports whether this worker runs the partition now: it was started here, has not been cancelled, and the lease holds at this
 // moment. It takes constant time and no lock. The answer can be outdated when it is used; what must not happen twice belongs
@@ -286,7 +298,7 @@ func (m *Manager) Status() Status {
 		s.LeaseLeft = 0
 	}
 	s.AppliedVersion, _ = m.runtime.Applied()
-	s.Parked = int(m.parked.Load())
+	s.Parked, s.Drained = int(m.parked.Load()), m.drain.get()
 	if calc := m.lead.calculator(); calc != nil {
 		lead := calc.Status()
 		s.WorkersBehind, s.WorkersDamped, s.WorkersStandingBy = lead.Behind, lead.Damped, lead.StandingBy
@@ -318,10 +330,15 @@ func (m *Manager) Status() Status {
 // Partitions returns what every partition does that is assigned to this worker or still runs here, sorted by ID.
 func (m *Manager) Partitions() []types.PartitionStatus { return m.runtime.Partitions() }
 
-func (m *Manager) setParts(p *parts) {
+// setParts hands the parts to whoever stops the Manager from now on. It returns false if that has begun: then nothing must be started.
+func (m *Manager) setParts(p *parts) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.phase == stopping {
+		return false
+	}
 	m.parts = p
+	return true
 }
 
 func (m *Manager) getParts() *parts {

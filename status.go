@@ -13,42 +13,48 @@ import (
 )
 
 // Status is everything that a health page of one worker shows. It is a copy, made without asking the server.
+//
+// In JSON the state is its name, LeaseLeft is written as "12.5s", LastError is its text, and "ready" is there in addition, see [Status.Ready].
 type Status struct {
-	State    State
-	WorkerID string
+	State    State  `json:"state"`
+	WorkerID string `json:"worker_id"`
 	// Incarnation is the present life of the ID; empty while there is none.
-	Incarnation string
-	Role        Role
+	Incarnation string `json:"incarnation,omitempty"`
+	Role        Role   `json:"role"`
 	// Leader is the ID of the leader as last heard; empty where none is known. Leading reports whether it is this worker.
-	Leader  string
-	Leading bool
+	Leader  string `json:"leader,omitempty"`
+	Leading bool   `json:"leading"`
 	// LeaseLeft is how long this worker may go on without reaching the server; 0 where it may not.
-	LeaseLeft time.Duration
+	LeaseLeft time.Duration `json:"lease_left"`
 	// AppliedVersion is the commit that this worker follows; Behind reports that it knows of a newer one,
 	// be it one that it cannot read.
-	AppliedVersion int64
-	Behind         bool
+	AppliedVersion int64 `json:"applied_version"`
+	Behind         bool  `json:"behind"`
 	// Running, Waiting and Draining count partitions: started and not cancelled; not yet released by earlier holders; told to end
 	// and not returned yet.
-	Running  int
-	Waiting  int
-	Draining int
+	Running  int `json:"running"`
+	Waiting  int `json:"waiting"`
+	Draining int `json:"draining"`
+	// Drained reports whether an order stands that keeps this worker from being given anything, see [Drain]; as last heard.
+	Drained bool `json:"drained"`
 	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
-	Parked int
+	Parked int `json:"parked"`
 	// WorkersBehind are the workers that heartbeat and do not follow the commit, and WorkersDamped those that are given nothing for now
 	// because they come and go, or were evicted as stuck; WorkersStandingBy are those beyond MaxWorkers. Known to the leader only.
-	WorkersBehind, WorkersDamped, WorkersStandingBy []string
+	WorkersBehind     []string `json:"workers_behind,omitempty"`
+	WorkersDamped     []string `json:"workers_damped,omitempty"`
+	WorkersStandingBy []string `json:"workers_standing_by,omitempty"`
 	// StrategyFailures is how often in a row the strategy has failed: meanwhile the last good assignment stays, and what has no owner goes
 	// to the worker with the least load. Known to the leader only.
-	StrategyFailures int
+	StrategyFailures int `json:"strategy_failures,omitempty"`
 	// Overdue are the partitions whose handler ignores that its context has ended.
-	Overdue []string
+	Overdue []string `json:"overdue,omitempty"`
 	// Degraded says why the state is StateDegraded; empty otherwise. DegradedSince is since when.
-	Degraded      string
-	DegradedSince time.Time
+	Degraded      string    `json:"degraded,omitempty"`
+	DegradedSince time.Time `json:"degraded_since,omitzero"`
 	// LastError is the last error that nobody waited for, and when it happened.
-	LastError   error
-	LastErrorAt time.Time
+	LastError   error     `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 }
 
 // Ready reports whether the worker takes full part: it follows the newest commit it knows of, and nothing it should run waits.
@@ -92,6 +98,18 @@ func (h *health) advance(phase types.State, reason string) {
 	h.update(reason, func() {
 		if h.phase < types.StateStopping {
 			h.phase = phase
+		}
+	})
+}
+
+// claimed begins an incarnation, which is the end of what kept the worker from having one.
+func (h *health) claimed(reason string) {
+	h.update(reason, func() {
+		if h.phase < types.StateStopping {
+			h.phase = types.StateWaiting
+		}
+		for _, c := range []string{causeStart, causeConnection, causeFenced} {
+			delete(h.degraded, c)
 		}
 	})
 }

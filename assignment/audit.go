@@ -21,8 +21,9 @@ var errRecovered = errors.New("assignment: not behind any more")
 // audit looks for workers that heartbeat and do not follow. It belongs to the loop.
 //
 // A worker is behind from the moment at which this leader first saw it with an applied version below the present commit's, on this
-// process's clock, for as long as that version stays the same: who makes progress is slow, not stuck. One whose heartbeat names runs
-// that have not returned is draining, which is not behind: it may have to repeat an older version. Those that leave are not audited.
+// process's clock, for as long as that version stays the same: who makes progress is slow, not stuck. One with runs that have not returned,
+// whether or not its heartbeat can name them, is draining, which is not behind: it may have to repeat an older version. Those that leave
+// are not audited.
 type audit struct {
 	next   time.Time
 	lags   map[types.Holder]lag
@@ -65,7 +66,7 @@ func (a *audit) look(cfg *Config, view View, version int64, now time.Time) (stuc
 // lagging reports whether the worker takes part and has not applied the version.
 func lagging(h *types.Heartbeat, version int64) bool {
 	part := h.State == types.WorkerJoining || h.State == types.WorkerActive
-	return part && h.Capabilities.Has(auditable) && h.AppliedVersion < version && len(h.Unreturned) == 0
+	return part && h.Capabilities.Has(auditable) && h.AppliedVersion < version && len(h.Unreturned) == 0 && h.Draining == 0
 }
 
 // audit does what is due of the audit.

@@ -191,6 +191,7 @@ func (c *Calculator) IsStarted() bool {
 
 // request is a call of TriggerRebalance or Refresh that waits for its result.
 type request struct {
+	ctx    context.Context // of whoever waits
 	reason string
 	after  int        // lookups of the source begun before the request
 	ready  bool       // a lookup begun after it has succeeded
@@ -213,7 +214,7 @@ func (c *Calculator) request(ctx context.Context, reason string) error {
 	if !c.IsStarted() {
 		return types.ErrNotLeader
 	}
-	r := &request{reason: reason, done: make(chan error, 1)}
+	r := &request{ctx: ctx, reason: reason, done: make(chan error, 1)}
 	select {
 	case c.requests <- r:
 	case <-c.done:

@@ -72,7 +72,11 @@ func (l *loop) lostCommit() bool {
 // takeManual begins a rebalance that was asked for, if the source has been read for it.
 func (l *loop) takeManual(s *sitting) bool {
 	ready := slices.ContainsFunc(l.requests, func(r *request) bool { return r.ready })
-	if !ready || s.targets == 0 {
+	if s.targets == 0 { // the first who comes makes a commit anyway; what nobody waits for any more must not pile up until then
+		l.requests = slices.DeleteFunc(l.requests, func(r *request) bool { return r.ready && r.ctx.Err() != nil })
+		return false
+	}
+	if !ready {
 		return false
 	}
 	var take, keep []*request

@@ -57,7 +57,12 @@ func (l *loop) found(r jobResult) {
 func (l *loop) decided(r jobResult) error {
 	now := time.Now()
 	if r.published {
-		l.cfg.Logger.Info("assignment changed", "reason", r.reason, "version", r.committed.Version, "moved", r.moved, "took", r.took)
+		owned := 0
+		for i := range r.committed.Slices {
+			owned += len(r.committed.Slices[i].Entries)
+		}
+		l.cfg.Logger.Info("assignment changed", "reason", r.reason, "version", r.committed.Version, "workers", len(r.committed.Slices),
+			"partitions", owned, "parked", len(r.committed.Parked), "moved", r.moved, "took", r.took)
 		if r.reason == types.LifecycleScale || r.reason == types.LifecycleColdStart {
 			l.timing.lastJoins = now
 		}

@@ -187,9 +187,25 @@ func (c *Calculator) answer(ctx context.Context, p *plan.Problem, j job, r *jobR
 
 // cloneInput makes a copy for foreign code, which may write to it, or go on reading it after it was given up.
 func cloneInput(in types.AssignmentInput) types.AssignmentInput {
-	return types.AssignmentInput{
-		Workers:    slices.Clone(in.Workers),
-		Partitions: slices.Clone(in.Partitions),
-		Previous:   slices.Clone(in.Previous),
+	workers := slices.Clone(in.Workers)
+	for i := range workers {
+		workers[i].Labels = slices.Clone(workers[i].Labels)
 	}
+	return types.AssignmentInput{Workers: workers, Partitions: clonePartitions(in.Partitions), Previous: slices.Clone(in.Previous)}
+}
+
+// clonePartitions returns copies that share no memory with ps, and one array of keys with each other.
+func clonePartitions(ps []types.Partition) []types.Partition {
+	n := 0
+	for i := range ps {
+		n += len(ps[i].Keys)
+	}
+	keys := make([]string, 0, n)
+	out := slices.Clone(ps)
+	for i := range out {
+		first := len(keys)
+		keys = append(keys, out[i].Keys...)
+		out[i].Keys = keys[first:len(keys):len(keys)]
+	}
+	return out
 }

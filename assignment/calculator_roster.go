@@ -155,13 +155,25 @@ func (r *roster) graceOf(m *Member, slice *plan.Slice, now time.Time) int64 {
 	if until, known := r.graces[slice.Holder]; known {
 		return until
 	}
-	until := slice.GraceUntil // a former leader heard it
-	if until == 0 {
-		grace := min(m.RestartGrace, types.MaxRestartGrace.Milliseconds())
-		until = now.UnixMilli() + grace
+	until := now.UnixMilli() + min(m.RestartGrace, types.MaxRestartGrace.Milliseconds())
+	if slice.GraceUntil != 0 { // a former leader heard it, whose clock may be ahead
+		until = min(until, slice.GraceUntil)
 	}
 	r.graces[slice.Holder] = until
 	return until
+}
+
+// graceEnd returns until when, in Unix ms, a committed worker that is not there keeps its partitions; 0 where it has no grace. What a
+// former leader wrote, by a clock of its own, holds them for MaxRestartGrace at most.
+func (r *roster) graceEnd(slice *plan.Slice, now time.Time) int64 {
+	if until, known := r.graces[slice.Holder]; known {
+		return until
+	}
+	if most := now.Add(types.MaxRestartGrace).UnixMilli(); slice.GraceUntil > most {
+		r.graces[slice.Holder] = most
+		return most
+	}
+	return slice.GraceUntil
 }
 
 // absent sorts a committed worker that has no seat: it has left, keeps its grace, has expired, or is missing.
@@ -171,7 +183,7 @@ func (r *roster) absent(slice *plan.Slice, view View, now time.Time, missing map
 		s.gone = append(s.gone, id)
 		return
 	}
-	until := max(slice.GraceUntil, r.graces[slice.Holder])
+	until := r.graceEnd(slice, now)
 	switch {
 	case until > now.UnixMilli():
 		s.until(time.UnixMilli(until))

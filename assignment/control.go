@@ -150,7 +150,7 @@ func (d *desk) run(ctx context.Context) {
 	} else {
 		defer func() { _ = sub.Unsubscribe() }()
 	}
-	retry := backoff.New(50*time.Millisecond, controlListing)
+	retry := backoff.New(50*time.Millisecond, min(controlListing, d.cfg.HeartbeatTTL/4)) // nothing is decided before the first listing
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	list := func() {

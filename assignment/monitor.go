@@ -71,7 +71,7 @@ func NewWorkerMonitor(cfg MonitorConfig) (*WorkerMonitor, error) {
 		return nil, fmt.Errorf("%w: MonitorConfig.Logger is nil", types.ErrInvalidConfig)
 	}
 	view := newLedger(cfg.Heartbeats.Created())
-	view.silence = cfg.HeartbeatTTL
+	view.silence, view.absences.ttl = cfg.HeartbeatTTL, cfg.HeartbeatTTL
 	return &WorkerMonitor{
 		cfg:    cfg,
 		conn:   cfg.Heartbeats.JetStream().Conn(),

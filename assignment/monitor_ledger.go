@@ -69,8 +69,9 @@ type ledger struct {
 	listings int
 	// listed is the highest applied version among the values of the last complete listing: whatever that listing shows was so
 	// after this version had been published.
-	listed  int64
-	trouble time.Time
+	listed   int64
+	trouble  time.Time
+	absences absences
 	// silence is after how long a plain worker that is heard again is news; 0: never.
 	silence time.Duration
 }
@@ -78,12 +79,13 @@ type ledger struct {
 type workerRecord struct {
 	member   Member
 	presence presence
-	heard    uint64 // ledger.heard when it changed last
-	listed   bool   // the present entry was seen in a complete listing
+	heard    uint64    // ledger.heard when it changed last
+	listed   bool      // the present entry was seen in a complete listing
+	since    time.Time // when presence or incarnation changed last, on this process's clock
 }
 
 func newLedger(created time.Time) *ledger {
-	return &ledger{records: make(map[string]*workerRecord), past: make(map[types.Holder]types.Heartbeat), created: created}
+	return &ledger{records: make(map[string]*workerRecord), past: make(map[types.Holder]types.Heartbeat), created: created, absences: newAbsences()}
 }
 
 func (l *ledger) snapshot() View {
@@ -125,7 +127,9 @@ func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 	r.heard, r.listed = l.heard, false
 	r.member.Revision, r.member.Unreadable, r.member.Seen = e.Revision, false, time.Now()
 	r.presence = presenceOf(e.Op)
-	material = material || before != r.presence
+	if material = material || before != r.presence; material {
+		r.since = r.member.Seen
+	}
 	if e.Absent() {
 		return material, nil
 	}
@@ -138,6 +142,7 @@ func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 		return material || !was.Unreadable, err
 	}
 	if was.Incarnation != h.Incarnation {
+		r.since = r.member.Seen
 		l.bury(was.Heartbeat)
 	}
 	if r.member.Heartbeat = h; h.AppliedVersion > l.applied {
@@ -215,6 +220,7 @@ func (l *ledger) merge(in listing) (ok, restarted bool, bad []error) {
 		if _, there := in.entries[heartbeatPrefix+id]; !there && r.heard <= in.mark.heard {
 			l.bury(r.member.Heartbeat)
 			delete(l.records, id)
+			l.absences.note(id, time.Now())
 			continue
 		}
 		if r.listed && r.presence == alive && !r.member.Unreadable {
@@ -222,6 +228,7 @@ func (l *ledger) merge(in listing) (ok, restarted bool, bad []error) {
 		}
 	}
 	l.listings++
+	l.absences.listed(l.listed, time.Now())
 	return true, restarted, bad
 }
 
@@ -231,6 +238,7 @@ func (l *ledger) restart(created time.Time) {
 		l.bury(r.member.Heartbeat)
 	}
 	clear(l.records)
+	l.absences.restart()
 	l.created, l.highest, l.trouble = created, 0, time.Now()
 }
 
@@ -239,7 +247,7 @@ func (l *ledger) suspects() []types.Holder {
 	var hs []types.Holder
 	add := func(h *types.Heartbeat) {
 		ended := h.State.Gone() && len(h.Unreturned) == 0
-		if h.Incarnation != "" && !ended && !l.superseded(h.Holder(), true, math.MaxInt64) {
+		if h.Incarnation != "" && !ended && !l.superseded(h.Holder(), true, math.MaxInt64) && !l.aged(h.Holder(), true, math.MaxInt64) {
 			hs = append(hs, h.Holder())
 		}
 	}
@@ -256,8 +264,7 @@ func (l *ledger) suspects() []types.Holder {
 	return hs
 }
 
-// released is [WorkerMonitor.Released]: rules (a) and (b) of the handoff. Rule (c), which needs one HeartbeatTTL on one's own
-// clock, is left to the new owners.
+// released is [WorkerMonitor.Released]: the rules (a), (b) and (c) of the handoff.
 func (l *ledger) released(h types.Holder, version int64, partitionID string) bool {
 	r := l.records[h.Worker]
 	said, known := l.past[h]
@@ -270,7 +277,7 @@ func (l *ledger) released(h types.Holder, version int64, partitionID string) boo
 	if known && (!said.Plain() && said.AppliedVersion >= version || said.State.Gone()) && !said.Names(partitionID) {
 		return true // (a): an old observation is as good as a new one
 	}
-	return l.superseded(h, known, version)
+	return l.superseded(h, known, version) || l.aged(h, known, version)
 }
 
 // superseded is rule (b): the holder's key has expired, or belongs to an incarnation that could only claim it because nothing ran

@@ -53,7 +53,7 @@ func (p *AssignmentPublisher) Publish(ctx context.Context, in PublishInput) (typ
 	if err != nil {
 		return types.AssignmentCommit{}, fmt.Errorf("assignment: publish version %d: %w", version, err)
 	}
-	p.cfg.Logger.Info("commit published", "version", version, "reason", in.Lifecycle, "workers", commit.WorkerCount,
+	p.cfg.Logger.Debug("commit published", "version", version, "reason", in.Lifecycle, "workers", commit.WorkerCount,
 		"partitions", commit.PartitionCount, "took", time.Since(start))
 	if p.cfg.GCTrigger != nil {
 		p.cfg.GCTrigger()

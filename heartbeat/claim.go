@@ -55,11 +55,17 @@ type rivalry struct {
 	nonce   string
 	renewed bool      // it has renewed the key while this process waited: it lives
 	since   time.Time // when this process first saw the nonce
-	missing time.Time // since when the key is gone without a proof that its holder is
+	missing time.Time // since when the key is gone without a proof that its holder is, by the marker at revision gone
+	gone    uint64
 }
 
 // errWaiting: the ID is not free yet, and may become so.
 var errWaiting = errors.New("heartbeat: waiting for the worker ID to become free")
+
+// IsWaiting reports whether a claim failed because the ID is not free, which says nothing about the store.
+func IsWaiting(err error) bool {
+	return errors.Is(err, errWaiting) || errors.Is(err, types.ErrWorkerIDTaken)
+}
 
 // claimGiven tries once to claim the worker's own ID.
 func (p *Publisher) claimGiven(r *rivalry) error {
@@ -75,11 +81,12 @@ func (p *Publisher) claimGiven(r *rivalry) error {
 		if err != nil {
 			return err
 		}
-		if lost && !r.goneFor(p.cfg.Timing.TTL) {
+		if lost && !r.goneFor(p.cfg.Timing.TTL, e.Revision) {
 			return fmt.Errorf("%w: the key of %q is missing without an expiry; waiting one HeartbeatTTL (%v)", errWaiting, p.id, p.cfg.Timing.TTL)
 		}
 	}
 	if !free {
+		r.missing = time.Time{}
 		if err := r.judge(p.id, e); !r.ranOut(e, p.cfg.Timing.TTL) {
 			return err
 		}
@@ -126,10 +133,11 @@ func (p *Publisher) mayHaveLostKeys(ctx context.Context, e kv.Entry) (bool, erro
 	return created.After(commit), err
 }
 
-// goneFor reports whether the key has been missing for d on this process's own clock.
-func (r *rivalry) goneFor(d time.Duration) bool {
-	if r.missing.IsZero() {
-		r.missing = time.Now()
+// goneFor reports whether the key has been missing for d on this process's own clock, with the same marker, whose revision is given; 0: with
+// none.
+func (r *rivalry) goneFor(d time.Duration, revision uint64) bool {
+	if r.missing.IsZero() || r.gone != revision {
+		r.missing, r.gone = time.Now(), revision
 	}
 	return time.Since(r.missing) >= d
 }
@@ -170,8 +178,8 @@ func (p *Publisher) take(ctx context.Context, id string, over types.ClaimedOver,
 		WorkerID: id, Incarnation: p.holder.Incarnation, SchemaVersion: types.HeartbeatSchema,
 		ClaimedOver: over, Nonce: uuid.NewString(), Timestamp: time.Now().UTC(),
 	}
-	p.cfg.Compose(&h)                       // says false, as there is no incarnation yet
-	h.AppliedVersion, h.Unreturned = 0, nil // nothing of an earlier incarnation
+	p.cfg.Compose(&h)                                      // says false, as there is no incarnation yet
+	h.AppliedVersion, h.Unreturned, h.Draining = 0, nil, 0 // nothing of an earlier incarnation
 	if h.State != types.WorkerCoordinating {
 		h.State = types.WorkerJoining
 	}
@@ -218,7 +226,7 @@ func (p *Publisher) claimPooled(r *rivalry) error {
 	defer cancel()
 	if lost, err := p.mayHaveLostKeys(patient, kv.Entry{}); err != nil {
 		return err
-	} else if lost && !r.goneFor(p.cfg.Timing.TTL) {
+	} else if lost && !r.goneFor(p.cfg.Timing.TTL, 0) {
 		return fmt.Errorf("%w: the heartbeat bucket is younger than the commit beside it; waiting one HeartbeatTTL (%v)",
 			errWaiting, p.cfg.Timing.TTL)
 	}

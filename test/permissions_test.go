@@ -2,9 +2,6 @@ package test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,14 +20,8 @@ func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // A group lives its whole life with the permissions of docs/OPERATIONS.md, and the server refuses nothing.
 func TestDocumentedPermissions(t *testing.T) {
-	_, rest, found := strings.Cut(read(t, "docs/OPERATIONS.md"), "```\njetstream:")
-	require.True(t, found)
-	text, _, _ := strings.Cut(rest, "```")
-	path := filepath.Join(t.TempDir(), "nats.conf")
-	require.NoError(t, os.WriteFile(path, []byte("jetstream:"+text), 0o600))
-	parsed, err := server.ProcessConfigFile(path)
-	require.NoError(t, err)
-	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.Users = parsed.Users }))
+	users := documentedUsers(t, "## Permissions")
+	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.Users = users }))
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

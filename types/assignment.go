@@ -4,17 +4,17 @@ package types
 // effect. Being assigned is not owning: a partition may still run elsewhere until its earlier holders have released it.
 type Assignment struct {
 	// Version is the commit's version; 0 before the first.
-	Version int64
+	Version int64 `json:"version"`
 	// LeaderRevision is the term of the leader that made the commit.
-	LeaderRevision uint64
+	LeaderRevision uint64 `json:"leader_revision"`
 	// Lifecycle is the reason for the commit.
-	Lifecycle string
+	Lifecycle string `json:"lifecycle"`
 	// Partitions are the worker's partitions, sorted by ID.
-	Partitions []AssignedPartition
+	Partitions []AssignedPartition `json:"partitions"`
 }
 
 // AssignedPartition is a partition with the fencing token of its ownership.
 type AssignedPartition struct {
-	Partition Partition
-	Epoch     int64
+	Partition Partition `json:"partition"`
+	Epoch     int64     `json:"epoch"`
 }

@@ -109,6 +109,10 @@ type Heartbeat struct {
 	// Unreturned names the runs that were told to end and have not returned; at most [MaxUnreturned].
 	Unreturned []Run `json:"unreturned,omitempty"`
 
+	// Draining counts all runs that were told to end and have not returned, also those that cannot be named. It releases nobody: it tells
+	// who waits for handlers from who is stuck.
+	Draining int `json:"draining,omitempty"`
+
 	// RestartGrace, with state restarting, is how long the worker asks for its partitions to be kept in place, in milliseconds.
 	RestartGrace int64       `json:"restart_grace_ms,omitempty"`
 	ClaimedOver  ClaimedOver `json:"claimed_over"`

@@ -1,5 +1,11 @@
 package types
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // State is what a Manager as a whole is doing.
 type State int
 
@@ -38,6 +44,24 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// MarshalText returns the state's name, so that it is readable in JSON and in structured logs.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText takes the name of a state, and nothing else.
+func (s *State) UnmarshalText(text []byte) error {
+	return unmarshalName(s, "state", text, stateNames[:])
+}
+
+// unmarshalName sets v to the index of the name that text is.
+func unmarshalName[T ~int | ~uint8](v *T, what string, text []byte, names []string) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fmt.Errorf("%w: %s %.64q: use one of %s", ErrMalformed, what, text, strings.Join(names, ", "))
+	}
+	*v = T(i)
+	return nil
+}
+
 // CalculatorState is what the leader's calculator is doing.
 type CalculatorState int
 
@@ -58,4 +82,12 @@ func (s CalculatorState) String() string {
 		return "unknown"
 	}
 	return calculatorStateNames[s]
+}
+
+// MarshalText returns the state's name.
+func (s CalculatorState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText takes the name of a state, and nothing else.
+func (s *CalculatorState) UnmarshalText(text []byte) error {
+	return unmarshalName(s, "calculator state", text, calculatorStateNames[:])
 }

@@ -2,7 +2,10 @@ package types_test
 
 import (
 	"context"
+	"encoding"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -55,6 +58,43 @@ func TestStatesHaveNames(t *testing.T) {
 	} {
 		require.Equal(t, name, o.String())
 	}
+}
+
+// names checks that every value of an enumeration is its name in JSON, also as a key, and that nothing else is read.
+func names[T comparable, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](t *testing.T, values ...T) {
+	t.Helper()
+	for _, v := range values {
+		data, err := json.Marshal(map[T]T{v: v})
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf(`{"%v":"%v"}`, v, v), string(data))
+		back := map[T]T{}
+		require.NoError(t, json.Unmarshal(data, &back))
+		require.Equal(t, map[T]T{v: v}, back)
+	}
+	for _, bad := range []string{`"unknown"`, `""`, `"Stable"`, `3`} {
+		v := values[1]
+		require.Error(t, json.Unmarshal([]byte(bad), P(&v)), bad)
+		require.Equal(t, values[1], v, "left alone")
+	}
+	var v T
+	require.ErrorIs(t, P(&v).UnmarshalText([]byte("tired")), types.ErrMalformed)
+	require.ErrorContains(t, P(&v).UnmarshalText([]byte("tired")), fmt.Sprintf("use one of %v, %v", values[0], values[1]))
+}
+
+func TestStatesAreTextInJSON(t *testing.T) {
+	var states []types.State
+	for s := types.StateInit; s <= types.StateStopped; s++ {
+		states = append(states, s)
+	}
+	names(t, states...)
+	names(t, types.CalculatorIdle, types.CalculatorScaling, types.CalculatorRebalancing, types.CalculatorEmergency)
+	names(t, types.OwnershipWaiting, types.OwnershipRunning, types.OwnershipDraining, types.OwnershipLost)
+	data, err := json.Marshal(types.State(-1))
+	require.NoError(t, err, "a health endpoint answers whatever there is")
+	require.Equal(t, `"unknown"`, string(data))
 }
 
 // declaredErrors returns the names of the package's sentinels and their texts, from the source.

@@ -211,12 +211,23 @@ func (b *builder) listedSlices() []Slice {
 		switch {
 		case was == nil || was.Holder != w.Holder || b.touched[i] || len(was.Entries) != len(b.entries[i]):
 			b.changed = true
+			b.clear(out[i].Entries)
 		default:
 			out[i].Entries = was.Entries
 			b.changed = b.changed || was.GraceUntil != w.GraceUntil
 		}
 	}
 	return out
+}
+
+// clear ends histories that are over, of entries that stay in a slice that is written anew anyway: so they do not come along with the next
+// owner, who would have to look for holders that nobody remembers.
+func (b *builder) clear(entries []types.AssignmentEntry) {
+	for i := range entries {
+		if e := &entries[i]; len(e.From) > 0 && e.Epoch != b.in.Version && b.history.spent(e.From, e.ID()) {
+			e.From = nil
+		}
+	}
 }
 
 // cover checks the result against the source: every partition is where it was put, once, and nothing else is.

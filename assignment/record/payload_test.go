@@ -143,6 +143,7 @@ func TestPayloadRoundTrip(t *testing.T) {
 			return 1
 		})
 		require.Len(t, p.Entries, len(es))
+		require.Equal(t, len(es), cap(p.Entries), "none of it lies idle")
 		for i := range es {
 			require.Equal(t, es[i], p.Entries[i])
 		}

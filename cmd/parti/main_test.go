@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
@@ -42,10 +43,11 @@ func (b *buffer) String() string {
 // bench is a server and the command beside it.
 type bench struct {
 	*natstest.Env
-	t *testing.T
+	t    *testing.T
+	auth []nats.Option // by which workers log in
 }
 
-func newBench(t *testing.T) bench { return bench{natstest.Single(t, natstest.WithTCP()), t} }
+func newBench(t *testing.T) bench { return bench{Env: natstest.Single(t, natstest.WithTCP()), t: t} }
 
 // run runs the command to its end.
 func (b bench) run(args ...string) (code int, stdout, stderr string) {
@@ -84,7 +86,7 @@ func (b bench) worker(ns string, from types.PartitionSource, place types.Assignm
 		parti.WithLeaderLease(3 * time.Second), parti.WithWindows(time.Second, time.Second, 100*time.Millisecond), parti.WithCooldown(100 * time.Millisecond),
 		parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }),
 	}, opts...)
-	m, err := parti.NewManager(b.Connect("worker").JS(), from, place, opts...)
+	m, err := parti.NewManager(b.Connect("worker", b.auth...).JS(), from, place, opts...)
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

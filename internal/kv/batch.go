@@ -42,6 +42,10 @@ type Write struct {
 // the revision that its write expected. A key may occur once.
 //
 // Only the last message of a batch is answered, for all; a batch whose last message does not reach the server never lands.
+//
+// There is one hole in "all or none", which is the server's: where a stream has one replica and the account's storage ends in the midst of a
+// batch, the writes before that stay. If it was the last one that found no room, the error is a refusal, otherwise the outcome is
+// unknown. The keys that were written are then at revisions that the caller does not know, so its next guarded write of them is a conflict.
 func (s *Store) Batch(ctx context.Context, writes []Write) ([]uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kv: batch not sent: %w", err)

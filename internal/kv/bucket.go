@@ -229,6 +229,11 @@ func foreign(bucket string, want, have jetstream.StreamConfig, cfg BucketConfig)
 	if want.MaxAge == 0 && have.MaxAge != 0 {
 		fault("its keys are dropped after %v, they must stay", have.MaxAge)
 	}
+	if limits := limits(have); limits != "" && have.Discard == jetstream.DiscardOld {
+		fault("it is limited to %s and drops its oldest keys for new ones (discard old), among them those of the leader, of the commit or of "+
+			"workers that are alive: let it refuse what is new instead (nats stream edit %s --discard new), or take the limits away "+
+			"(--max-msgs=-1 --max-bytes=-1)", limits, want.Name)
+	}
 	if have.Storage != want.Storage {
 		fault("its storage is %v, this worker wants %v: storage cannot be changed, use the same setting", have.Storage, want.Storage)
 	}
@@ -250,6 +255,18 @@ func foreign(bucket string, want, have jetstream.StreamConfig, cfg BucketConfig)
 	return fmt.Errorf("%w: %q: %s", types.ErrForeignBucket, bucket, strings.Join(faults, "; "))
 }
 
+// limits describes the limits of a stream on its size, "" where it has none.
+func limits(have jetstream.StreamConfig) string {
+	var l []string
+	if have.MaxMsgs > 0 {
+		l = append(l, fmt.Sprintf("%d messages", have.MaxMsgs))
+	}
+	if have.MaxBytes > 0 {
+		l = append(l, fmt.Sprintf("%d bytes", have.MaxBytes))
+	}
+	return strings.Join(l, " and ")
+}
+
 // mend returns have with the settings that can be put right without losing data, and their names. Replicas are left
 // alone: operators change them on purpose.
 func mend(want, have jetstream.StreamConfig) (jetstream.StreamConfig, []string) {
@@ -268,7 +285,9 @@ func mend(want, have jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	set("SubjectDeleteMarkerTTL", have.SubjectDeleteMarkerTTL < want.SubjectDeleteMarkerTTL,
 		func() { have.SubjectDeleteMarkerTTL = want.SubjectDeleteMarkerTTL })
 	set("MaxConsumers", have.MaxConsumers < want.MaxConsumers, func() { have.MaxConsumers = want.MaxConsumers })
-	set("Discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
+	set("Discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })                 // without limits it has dropped nothing
+	set("DiscardNewPerSubject", have.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = false }) // no key could be written twice
+	set("NoAck", have.NoAck, func() { have.NoAck = false })                                              // no write would be answered
 	set("RePublish", have.RePublish == nil || *have.RePublish != *want.RePublish, func() { have.RePublish = want.RePublish })
 	return have, what
 }

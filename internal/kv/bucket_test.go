@@ -104,13 +104,17 @@ func TestForeignBucketsAreRefused(t *testing.T) {
 		change func(*jetstream.StreamConfig)
 		want   string
 	}{
-		"no metadata":     {func(s *jetstream.StreamConfig) { s.Metadata = nil }, `metadata says parti="", expected "orders": choose another namespace`},
-		"another's":       {func(s *jetstream.StreamConfig) { s.Metadata = map[string]string{"parti": "x"} }, `parti="x"`},
-		"other subjects":  {func(s *jetstream.StreamConfig) { s.Subjects = []string{"$KV.orders-control.a.>"} }, "subjects"},
-		"age":             {func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, "its keys are dropped after 1h0m0s"},
-		"storage":         {func(s *jetstream.StreamConfig) { s.Storage = jetstream.FileStorage }, "storage cannot be changed"},
-		"history":         {func(s *jetstream.StreamConfig) { s.MaxMsgsPerSubject = 5 }, "keeps 5 values per key"},
-		"deny purge":      {func(s *jetstream.StreamConfig) { s.DenyPurge, s.AllowRollup, s.SubjectDeleteMarkerTTL = true, false, 0 }, "refuses purges"},
+		"no metadata":    {func(s *jetstream.StreamConfig) { s.Metadata = nil }, `metadata says parti="", expected "orders": choose another namespace`},
+		"another's":      {func(s *jetstream.StreamConfig) { s.Metadata = map[string]string{"parti": "x"} }, `parti="x"`},
+		"other subjects": {func(s *jetstream.StreamConfig) { s.Subjects = []string{"$KV.orders-control.a.>"} }, "subjects"},
+		"age":            {func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, "its keys are dropped after 1h0m0s"},
+		"storage":        {func(s *jetstream.StreamConfig) { s.Storage = jetstream.FileStorage }, "storage cannot be changed"},
+		"history":        {func(s *jetstream.StreamConfig) { s.MaxMsgsPerSubject = 5 }, "keeps 5 values per key"},
+		"deny purge":     {func(s *jetstream.StreamConfig) { s.DenyPurge, s.AllowRollup, s.SubjectDeleteMarkerTTL = true, false, 0 }, "refuses purges"},
+		"drops messages": {func(s *jetstream.StreamConfig) { s.MaxMsgs, s.Discard = 10, jetstream.DiscardOld },
+			"limited to 10 messages and drops its oldest keys for new ones"},
+		"drops bytes": {func(s *jetstream.StreamConfig) { s.MaxBytes, s.Discard = 1<<20, jetstream.DiscardOld },
+			"nats stream edit KV_orders-control --discard new"},
 		"several at once": {func(s *jetstream.StreamConfig) { s.Metadata, s.MaxMsgsPerSubject = nil, 2 }, "; it keeps 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +178,57 @@ func TestSettingsArePutRight(t *testing.T) {
 	ensure(t, c, cfg)
 	_, err = b.Control.Batch(t.Context(), []kv.Write{{Key: "a.c", Value: []byte("x")}})
 	require.NoError(t, err)
+}
+
+// A limit that refuses what is new loses nothing, so it is the operator's to set: the bucket is taken as it is, and stays so.
+func TestLimitsThatRefuseAreAllowed(t *testing.T) {
+	env := natstest.Single(t)
+	c := env.Connect("a")
+	b := ensure(t, c, memory())
+	for _, s := range []*kv.Store{b.Control, b.Heartbeat} {
+		limit(t, c, s, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs, cfg.MaxBytes, cfg.MaxMsgSize = 1000, 1<<20, 1<<16 })
+	}
+	var log bytes.Buffer
+	cfg := memory()
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b = ensure(t, c, cfg)
+	require.Empty(t, log.String())
+	_, err := b.Control.Put(t.Context(), "a.b", nil, 0, 0)
+	require.NoError(t, err)
+	stream, err := c.JS().Stream(t.Context(), b.Control.Stream())
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, stream.CachedInfo().Config.MaxMsgs)
+}
+
+// Without limits, discard old drops nothing; the other two make a bucket useless, and can be put right.
+func TestDiscardIsPutRight(t *testing.T) {
+	for name, change := range map[string]func(*jetstream.StreamConfig){
+		"Discard":              func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardOld },
+		"DiscardNewPerSubject": func(s *jetstream.StreamConfig) { s.DiscardNewPerSubject = true },
+		"NoAck":                func(s *jetstream.StreamConfig) { s.NoAck = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := natstest.Single(t)
+			c := env.Connect("a")
+			b := ensure(t, c, memory())
+			stream, err := c.JS().Stream(t.Context(), b.Control.Stream())
+			require.NoError(t, err)
+			sc := stream.CachedInfo().Config
+			change(&sc)
+			require.NoError(t, c.JS().DeleteStream(t.Context(), sc.Name))
+			_, err = c.JS().CreateStream(t.Context(), sc)
+			require.NoError(t, err)
+			var log bytes.Buffer
+			cfg := memory()
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			b = ensure(t, c, cfg)
+			require.Contains(t, log.String(), "settings="+name)
+			rev, err := b.Control.Put(within(t, 10*time.Second), "a.b", nil, 0, 0)
+			require.NoError(t, err)
+			_, err = b.Control.Put(within(t, 10*time.Second), "a.b", nil, rev, 0)
+			require.NoError(t, err)
+		})
+	}
 }
 
 func TestServerWithoutJetStream(t *testing.T) {

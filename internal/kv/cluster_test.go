@@ -22,6 +22,7 @@ func TestReplicated(t *testing.T) {
 	t.Run("revisions of batches", func(t *testing.T) { replicatedBatches(t, cluster, cfg) })
 	t.Run("expiry", func(t *testing.T) { replicatedExpiry(t, cluster, b) })
 	t.Run("list", func(t *testing.T) { replicatedList(t, cluster, b) })
+	t.Run("full", func(t *testing.T) { replicatedFull(t, cluster, cfg) })
 	t.Run("no leader", func(t *testing.T) { replicatedOutage(t, cluster, b) }) // stops servers: the last one
 }
 
@@ -152,4 +153,11 @@ func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 		_, err := s.Create(within(t, time.Second), "outage.d", nil, 0)
 		return err == nil || kv.IsConflict(err) // an earlier try may have landed
 	})
+}
+
+// A replicated bucket looks at its limits before it proposes a write, so a refusal is as definite there.
+func replicatedFull(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketConfig) {
+	cfg.Namespace = "full"
+	c := cluster.Connect("full")
+	fullBucket(t, c, ensure(t, c, cfg).Control)
 }

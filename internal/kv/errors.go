@@ -25,6 +25,14 @@ const (
 	// Replicated streams answer it instead of 10071 while another write on the subject is in flight.
 	codeWrongLastSequenceInFlight jetstream.ErrorCode = 10164
 
+	// A limit of the server's storage was reached. The message was looked at and not stored.
+	codeInsufficientResources jetstream.ErrorCode = 10023
+	// The store did not take the message. Only the description says why, see storeFailed.
+	codeStoreFailed jetstream.ErrorCode = 10077
+	// A write on the subject is in flight whose revision is not known yet.
+	codeSubjectNotReady jetstream.ErrorCode = 10163
+
+	codeAccountLimit    jetstream.ErrorCode = 10002
 	codeMsgTooLarge     jetstream.ErrorCode = 10054
 	codeMsgTTLDisabled  jetstream.ErrorCode = 10166
 	codeBatchDisabled   jetstream.ErrorCode = 10174
@@ -44,7 +52,7 @@ func writeError(op, key string, err error) error {
 		if kind := apiKind(api); kind != nil {
 			return wrap(kind)
 		}
-		return fmt.Errorf("kv: %s %q refused: %w", op, key, err)
+		return fmt.Errorf("kv: %s %q refused: %w%s", op, key, err, roomAdvice(api))
 	}
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -57,7 +65,9 @@ func writeError(op, key string, err error) error {
 	return wrap(types.ErrOutcomeUnknown)
 }
 
-// apiKind returns what the server's answer to a write means, nil for a refusal of no particular kind.
+// apiKind returns what the server's answer to a write means, nil for a refusal of no particular kind. These are the codes that a server
+// answers a publication with, and 503 for a few of them is no more than a name: whether the message can have been stored is decided
+// by where in the server the answer comes from. What is not listed and says 500 or more may have been stored.
 func apiKind(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, codeWrongLastSequenceInFlight:
@@ -68,16 +78,47 @@ func apiKind(api *jetstream.APIError) error {
 		return types.ErrForeignBucket
 	case codeBatchIncomplete, codeTooManyBatches: // the stream's leader changed in the midst of it; too many at once
 		return ErrUnavailable
+	case codeSubjectNotReady:
+		return ErrUnavailable
+	case codeInsufficientResources: // looked at before anything is stored or proposed
+		return nil
+	case codeStoreFailed:
+		return storeFailed(api.Description)
 	case jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount:
 		return types.ErrJetStreamDisabled
 	}
 	switch {
 	case api.Code == codeTooManyRequests:
 		return ErrUnavailable
-	case api.Code >= 500: // e.g. "no leader": a replicated write may still be applied
+	case api.Code >= 500: // e.g. 10063, a replica that is out of step: others may have stored it
 		return types.ErrOutcomeUnknown
 	}
 	return nil
+}
+
+// storeFailed tells the limits of a stream, which the server checks before it stores anything, from a store that was closed while a
+// replicated write was applied: the other replicas have it.
+func storeFailed(description string) error {
+	switch description {
+	case "maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded":
+		return nil
+	case "message too large":
+		return types.ErrPayloadTooLarge
+	}
+	return types.ErrOutcomeUnknown
+}
+
+// roomAdvice says what to do about a refusal because something is full.
+func roomAdvice(api *jetstream.APIError) string {
+	switch api.ErrorCode {
+	case codeStoreFailed:
+		return ": the bucket is full: raise the limits of its stream, or take them away"
+	case codeInsufficientResources:
+		return ": the server's storage for JetStream is full: make room, or raise its limit"
+	case codeAccountLimit:
+		return ": the account's storage for JetStream is full: make room, or raise its limit"
+	}
+	return ""
 }
 
 // readError names the error of a read.

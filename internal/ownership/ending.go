@@ -13,7 +13,7 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 			r.expiry.Stop()
 		}
 		clear(r.waiting)
-		for id, s := range r.slots {
+		for id, s := range r.slots.all {
 			s.epoch, s.want = 0, nil
 			if r.cfg.Available {
 				continue
@@ -21,7 +21,7 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 			if run := r.cancel(s, types.OwnershipLost); run != nil {
 				taken = append(taken, run)
 			} else if s.run == nil {
-				delete(r.slots, id)
+				r.slots.delete(id)
 			} else {
 				r.lose(s.run)
 			}
@@ -43,7 +43,7 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 
 // whenIdle closes ch when no run is left. Held: mu.
 func (r *Runtime) whenIdle(ch chan struct{}) {
-	for _, s := range r.slots {
+	for _, s := range r.slots.all {
 		if s.run != nil {
 			r.idle = append(r.idle, ch)
 			return
@@ -58,7 +58,7 @@ func (r *Runtime) Drain() <-chan struct{} {
 	r.stopping = true
 	clear(r.waiting)
 	var taken []*run
-	for _, s := range r.slots {
+	for _, s := range r.slots.all {
 		if run := r.cancel(s, types.OwnershipDraining); run != nil {
 			taken = append(taken, run)
 		}
@@ -71,4 +71,11 @@ func (r *Runtime) Drain() <-chan struct{} {
 	r.poke()
 	r.gauge()
 	return returned
+}
+
+// Nameable reports whether a heartbeat can name every run that has been told to end and has not returned. After Drain it stays so.
+func (r *Runtime) Nameable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.draining) <= types.MaxUnreturned
 }

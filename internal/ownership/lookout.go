@@ -31,10 +31,14 @@ type lookout struct {
 	glances int       // since then
 	next    time.Time // of the next glance
 	doubt   bool      // something was seen or heard that takes a fresh observation
-	began   time.Time // since when somebody is waited for
-	at      time.Time // of the last fresh observation
-	retry   *backoff.Backoff
-	resume  time.Time // no fresh observation before, because the last one failed
+	// owed: a doubt was about those whose heartbeat the server has not got yet, too. It counts again when it has got a later one than
+	// when the last observation was made, which was for the apply step fresh: until then another one would show no more.
+	owed   bool
+	fresh  uint64
+	began  time.Time // since when somebody is waited for
+	at     time.Time // of the last fresh observation
+	retry  *backoff.Backoff
+	resume time.Time // no fresh observation before, because the last one failed
 }
 
 // expected is what is waited for.
@@ -92,6 +96,9 @@ func (r *Runtime) lookOut(e expected, o *lookout) (wait time.Duration, again boo
 	if o.began.IsZero() {
 		o.began = now
 	}
+	if o.owed && e.fresh > o.fresh {
+		o.doubt, o.owed = true, false
+	}
 	few := len(e.workers) <= fewHolders
 	if e.newest > o.newest {
 		o.newest, o.glances, o.next = e.newest, 0, now
@@ -109,7 +116,8 @@ func (r *Runtime) lookOut(e expected, o *lookout) (wait time.Duration, again boo
 	}
 	if due = later(due, o.resume); len(e.settled) > 0 && !now.Before(due) {
 		if r.observe(e.settled) {
-			o.at, o.doubt = now, o.doubt && e.fresh < e.newest
+			o.owed = (o.doubt || o.owed) && e.fresh < e.newest
+			o.at, o.doubt, o.fresh = now, false, e.fresh
 			o.retry.Reset()
 			return 0, true
 		}
@@ -139,6 +147,7 @@ func (r *Runtime) pending() expected {
 	defer r.mu.Unlock()
 	e := expected{wait: time.Hour}
 	workers, settled := map[string]bool{}, map[string]bool{}
+	r.forget()
 	for s := range r.waiting {
 		w := s.want
 		if len(w.from) == 0 {
@@ -166,6 +175,20 @@ func (r *Runtime) pending() expected {
 	}
 	e.workers, e.settled = slices.Sorted(maps.Keys(workers)), slices.Sorted(maps.Keys(settled))
 	return e
+}
+
+// forget drops what is known of holders that nobody waits for: how long a key was gone then says nothing about later. Held: mu.
+func (r *Runtime) forget() {
+	if len(r.heard) == 0 {
+		return
+	}
+	awaited := make(map[types.Holder]bool, len(r.heard))
+	for s := range r.waiting {
+		for _, f := range s.want.from {
+			awaited[f.Holder] = true
+		}
+	}
+	maps.DeleteFunc(r.heard, func(h types.Holder, _ absence) bool { return !awaited[h] })
 }
 
 // nextLook returns when to observe without having heard anything: an absence may have lasted long enough then. It is a moment and no

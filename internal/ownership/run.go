@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,11 +22,9 @@ const (
 // run is one run of a partition: from the decision to start it until its handler and hooks have returned. A worker may have 100,000
 // of them, so what only those with user code need is apart.
 type run struct {
-	slot      *slot
-	epoch     int64
-	partition types.Partition
-	holder    *types.Holder
-	user      *userCode // nil where there is none: then the run is a fact, not a goroutine
+	slot  *slot
+	epoch int64
+	user  *userCode // nil where there is none: then the run is a fact, not a goroutine
 
 	// Guarded by the runtime's lock.
 	began, ended time.Duration // since the runtime was made; ended is when it was told to end
@@ -35,9 +34,11 @@ type run struct {
 
 // userCode is the part of a run that handler and hooks need.
 type userCode struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	onLost sync.WaitGroup
+	partition types.Partition
+	holder    *types.Holder
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	onLost    sync.WaitGroup
 
 	// Owned by the run's goroutine.
 	assigned bool  // OnAssigned was called
@@ -50,20 +51,28 @@ type userCode struct {
 	over bool // handler and OnRevoked have returned; OnLost is not called any more
 }
 
-// owner is what user code is told about the run: a copy each time.
-func (run *run) owner() types.Ownership {
-	return types.Ownership{Partition: run.partition.Clone(), Epoch: run.epoch, Holder: *run.holder}
+// owner is what user code is told about the run: a copy each time. It is not inlined, so that the copy does not lie on the stack of every
+// running partition.
+//
+//go:noinline
+func (run *run) owner() *types.Ownership {
+	o := &types.Ownership{Partition: run.user.partition, Epoch: run.epoch, Holder: *run.user.holder}
+	o.Partition.Keys = slices.Clone(o.Partition.Keys)
+	return o
 }
 
 // launch begins a run. Held: mu.
 func (r *Runtime) launch(s *slot, w *want) {
-	run := &run{slot: s, epoch: s.epoch, partition: w.partition, holder: r.me, state: types.OwnershipRunning, began: time.Since(r.origin)}
+	run := &run{slot: s, epoch: s.epoch, state: types.OwnershipRunning, began: time.Since(r.origin)}
+	if !r.passive {
+		run.user = &userCode{partition: w.partition, holder: r.me}
+		run.user.ctx, run.user.cancel = context.WithCancelCause(context.Background())
+		run.user.ctx.Done() // makes the channel here, and not deep in the stack of the run
+	}
 	s.run, s.want = run, nil
-	r.running.put(s.id, run)
+	s.running.Store(run)
 	r.nRuns.Add(1)
 	if !r.passive {
-		run.user = &userCode{}
-		run.user.ctx, run.user.cancel = context.WithCancelCause(context.Background())
 		r.runs.Go(func() { r.main(run) })
 	}
 }
@@ -77,7 +86,7 @@ func (r *Runtime) cancel(s *slot, to types.OwnershipState) *run {
 	}
 	run.state, run.ended = to, time.Since(r.origin)
 	r.draining[s] = struct{}{}
-	r.running.delete(s.id)
+	s.running.Store(nil)
 	r.nRuns.Add(-1)
 	return run
 }
@@ -110,7 +119,7 @@ func (r *Runtime) lose(run *run) {
 		return
 	}
 	u.told = true
-	u.onLost.Go(func() { r.guard("OnLost", run, func() error { hook(run.owner()); return nil }) })
+	u.onLost.Go(func() { r.guard("OnLost", run, func() error { hook(*run.owner()); return nil }) })
 }
 
 // errExited: user code has ended its goroutine instead of returning, as runtime.Goexit and t.FailNow do.
@@ -132,7 +141,7 @@ func (r *Runtime) main(run *run) {
 	}()
 	if hook := r.cfg.Hooks.OnAssigned; hook != nil && !u.assigned {
 		u.assigned = true
-		r.guard("OnAssigned", run, func() error { hook(run.owner()); return nil })
+		r.guard("OnAssigned", run, func() error { hook(*run.owner()); return nil })
 	}
 	if r.cfg.Handler != nil {
 		r.handle(run)
@@ -140,7 +149,7 @@ func (r *Runtime) main(run *run) {
 	<-u.ctx.Done()
 	if hook := r.cfg.Hooks.OnRevoked; hook != nil && !u.revoked && context.Cause(u.ctx) == types.ErrRevoked {
 		u.revoked = true
-		r.guard("OnRevoked", run, func() error { hook(run.owner()); return nil })
+		r.guard("OnRevoked", run, func() error { hook(*run.owner()); return nil })
 	}
 	r.mu.Lock()
 	u.over = true
@@ -160,7 +169,7 @@ func (r *Runtime) handle(run *run) {
 	for u.ctx.Err() == nil {
 		began := time.Now()
 		u.attempts++
-		err, panicked := r.guard("handler", run, func() error { return r.cfg.Handler(u.ctx, run.owner()) })
+		err, panicked := r.call(run)
 		if u.ctx.Err() != nil {
 			return
 		}
@@ -169,6 +178,12 @@ func (r *Runtime) handle(run *run) {
 		}
 		r.restart(run, err, panicked)
 	}
+}
+
+// call calls the handler once. It is no closure in a guard, so that it and what is under it leave room on a small stack.
+func (r *Runtime) call(run *run) (err error, panicked bool) {
+	defer r.recovered("handler", run, &err, &panicked)
+	return r.cfg.Handler(run.user.ctx, *run.owner()), false
 }
 
 // restart reports a handler that has returned although it owns its partition, and waits before it is called again.
@@ -194,13 +209,16 @@ var errReturned = errors.New("returned while it owns its partition")
 
 // guard calls user code and turns a panic into an error.
 func (r *Runtime) guard(what string, run *run, call func() error) (err error, panicked bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			err, panicked = fmt.Errorf("panic: %v", v), true
-			r.cfg.Logger.Error("panic in user code", "where", what, "partition", run.slot.id, "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
+	defer r.recovered(what, run, &err, &panicked)
 	return call(), false
+}
+
+// recovered is deferred by what calls user code.
+func (r *Runtime) recovered(what string, run *run, err *error, panicked *bool) {
+	if v := recover(); v != nil {
+		*err, *panicked = fmt.Errorf("panic: %v", v), true
+		r.cfg.Logger.Error("panic in user code", "where", what, "partition", run.slot.id, "panic", v, "stack", string(debug.Stack()))
+	}
 }
 
 // returned ends a run for good and starts what waited for it.
@@ -213,13 +231,18 @@ func (r *Runtime) returned(run *run) {
 	}
 	s.run = nil
 	delete(r.draining, s)
+	if len(r.draining) == 0 {
+		r.draining = map[*slot]struct{}{} // as waiting
+	}
 	if !r.fenced {
+		before := r.report.commit.Version
 		r.refit()
+		named = named || r.report.commit.Version != before // a later version can be reported again, which releases others too
 	}
 	if s.epoch != 0 {
 		r.tryStart(s)
 	} else {
-		delete(r.slots, s.id)
+		r.slots.delete(s.id)
 	}
 	if len(r.draining) == 0 && len(r.idle) > 0 {
 		for _, ch := range r.idle {

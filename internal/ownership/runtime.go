@@ -81,6 +81,8 @@ type slot struct {
 	epoch int64 // under which the applied commit gives it to this worker; 0: it does not
 	want  *want // what is not started yet of that; nil: nothing
 	run   *run  // the run that has not returned; nil: none
+	// running is the same as long as it was not told to end, for those who do not hold the runtime's lock.
+	running atomic.Pointer[run]
 }
 
 // want is an ownership given by a commit and not started yet.
@@ -94,10 +96,10 @@ type want struct {
 
 // Runtime is the state of all partitions of one worker.
 type Runtime struct {
-	cfg     Config
-	wake    chan struct{} // for the acquiring loop
-	running index         // started and not cancelled
-	origin  time.Time     // when it was made
+	cfg    Config
+	wake   chan struct{} // for the acquiring loop
+	slots  index
+	origin time.Time // when it was made
 
 	mu       sync.Mutex // guards everything below
 	holder   types.Holder
@@ -105,7 +107,6 @@ type Runtime struct {
 	own      map[string]bool // incarnations of this process
 	fenced   bool
 	stopping bool
-	slots    map[string]*slot
 	commit   Commit        // applied last
 	applies  uint64        // number of apply steps
 	at       time.Time     // of the last one, wall clock
@@ -147,7 +148,7 @@ func New(cfg Config) *Runtime {
 	h := cfg.Hooks
 	return &Runtime{
 		passive: cfg.Handler == nil && h.OnAssigned == nil && h.OnRevoked == nil && h.OnLost == nil,
-		cfg:     cfg, wake: make(chan struct{}, 1), own: map[string]bool{}, slots: map[string]*slot{},
+		cfg:     cfg, wake: make(chan struct{}, 1), own: map[string]bool{}, slots: index{all: map[string]*slot{}},
 		waiting: map[*slot]struct{}{}, draining: map[*slot]struct{}{}, heard: map[types.Holder]absence{},
 		ctx: ctx, stop: cancel, done: make(chan struct{}), fenced: true, origin: time.Now(),
 	}
@@ -218,10 +219,10 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 		e := &entries[i]
 		id := e.ID()
 		listed[id] = true
-		s := r.slots[id]
+		s := r.slots.all[id]
 		if s == nil {
 			s = &slot{id: id}
-			r.slots[id] = s
+			r.slots.add(s)
 		}
 		if s.epoch == e.Epoch {
 			if s.want != nil {
@@ -235,7 +236,7 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 			taken = append(taken, run)
 		}
 	}
-	for id, s := range r.slots {
+	for id, s := range r.slots.all {
 		if listed[id] {
 			continue
 		}
@@ -245,7 +246,7 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 			taken = append(taken, run)
 		}
 		if s.run == nil {
-			delete(r.slots, id)
+			r.slots.delete(id)
 		}
 	}
 	return taken
@@ -275,6 +276,7 @@ func (r *Runtime) Compose(h *types.Heartbeat) bool {
 	h.LeaderRevision, h.AppliedVersion, h.AppliedDigest = c.LeaderRevision, c.Version, c.Digest
 	h.AppliedSourceRevision, h.AppliedSourceRevisionKnown = c.SourceRevision, c.SourceRevisionKnown
 	h.AppliedAt, h.Unreturned = r.report.at, append([]types.Run(nil), r.report.names...)
+	h.Draining = len(r.draining)
 	r.composed = append(r.composed, composition{h.Nonce, r.applies})
 	if len(r.composed) > 32 {
 		r.composed = r.composed[1:]
@@ -296,7 +298,7 @@ func (r *Runtime) refit() {
 	}
 	kept := r.report.names[:0:0]
 	for _, n := range r.report.names {
-		if s := r.slots[n.Partition]; s != nil && s.run != nil && s.run.epoch == n.Epoch {
+		if s := r.slots.all[n.Partition]; s != nil && s.run != nil && s.run.epoch == n.Epoch {
 			kept = append(kept, n)
 		}
 	}
@@ -338,6 +340,9 @@ func (r *Runtime) tryStart(s *slot) {
 		return
 	}
 	delete(r.waiting, s)
+	if len(r.waiting) == 0 {
+		r.waiting = map[*slot]struct{}{} // a map keeps the memory of the most that it ever held
+	}
 	r.launch(s, w)
 }
 

@@ -9,39 +9,42 @@ import (
 	"github.com/partigo/parti/types"
 )
 
-// index finds runs by partition, for those who must not wait for the runtime's lock.
+// index finds slots by partition. It is changed under the runtime's lock and its own, so either is enough to read it: there are those
+// who must not wait for the runtime's.
 type index struct {
-	mu   sync.RWMutex
-	runs map[string]*run
+	mu  sync.RWMutex
+	all map[string]*slot
 }
 
-func (x *index) get(id string) *run {
+// running returns the partition's run that is started and not cancelled, or nil. Not held: the runtime's lock.
+func (x *index) running(id string) *run {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.runs[id]
+	s := x.all[id]
+	x.mu.RUnlock()
+	if s == nil {
+		return nil
+	}
+	return s.running.Load()
 }
 
-func (x *index) put(id string, started *run) {
+func (x *index) add(s *slot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.runs == nil {
-		x.runs = map[string]*run{}
-	}
-	x.runs[id] = started
+	x.all[s.id] = s
 }
 
 func (x *index) delete(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.runs, id)
+	delete(x.all, id)
 }
 
 // Owns reports whether the partition runs here now: started, not cancelled, and the lease holds. It waits for no step of the runtime.
-func (r *Runtime) Owns(id string) bool { return r.running.get(id) != nil && r.cfg.Lease.Valid() }
+func (r *Runtime) Owns(id string) bool { return r.slots.running(id) != nil && r.cfg.Lease.Valid() }
 
 // Epoch returns the fencing token of the partition's present run here; false where it does not run.
 func (r *Runtime) Epoch(id string) (int64, bool) {
-	run := r.running.get(id)
+	run := r.slots.running(id)
 	if run == nil || !r.cfg.Lease.Valid() {
 		return 0, false
 	}
@@ -79,8 +82,8 @@ func (r *Runtime) Assignment() types.Assignment {
 // Partitions returns what every partition does that is assigned to this worker or still runs here, sorted by ID and state.
 func (r *Runtime) Partitions() []types.PartitionStatus {
 	r.mu.Lock()
-	out := make([]types.PartitionStatus, 0, len(r.slots))
-	for _, s := range r.slots {
+	out := make([]types.PartitionStatus, 0, len(r.slots.all))
+	for _, s := range r.slots.all {
 		if s.run != nil {
 			p := types.PartitionStatus{ID: s.id, Epoch: s.run.epoch, State: s.run.state, Since: r.origin.Add(s.run.began), Overdue: s.run.late}
 			if s.run.state != types.OwnershipRunning {

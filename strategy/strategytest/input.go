@@ -29,11 +29,14 @@ func Input(workers []types.Worker, partitions []types.Partition, owners map[stri
 	return in
 }
 
-// Owners is the inverse of [Input]: who owns which partition, by ID, according to a result of Assign for in.
+// Owners is the inverse of [Input]: who owns which partition, by ID, according to a result of Assign for in. What is given to
+// [types.NoOwner] is left out.
 func Owners(in types.AssignmentInput, result []int) map[string]string {
 	owners := make(map[string]string, len(result))
 	for i, w := range result {
-		owners[in.Partitions[i].ID()] = in.Workers[w].ID
+		if w != types.NoOwner {
+			owners[in.Partitions[i].ID()] = in.Workers[w].ID
+		}
 	}
 	return owners
 }

@@ -34,12 +34,32 @@ func Balance(ratio float64) Option { return func(s *suite) { s.ratio = ratio } }
 // Stable checks that a result, given as Previous, is left as it is.
 func Stable() Option { return func(s *suite) { s.stable = true } }
 
-// Run checks s, one subtest for each input. Calls of s do not overlap, unless one hangs.
+// Run checks s, one subtest for each input. Calls of s do not overlap, unless one hangs. A strategy or an option that is nil ends the test.
 func Run(t *testing.T, s types.AssignmentStrategy, opts ...Option) {
+	if t == nil {
+		panic("strategytest: Run(nil, …): pass the *testing.T of the test that calls it")
+	}
 	t.Helper()
+	if fault := missing(s, opts); fault != "" {
+		t.Fatal(fault)
+	}
 	run(func(name string, check func(reporter)) {
 		t.Run(name, func(t *testing.T) { check(t) })
 	}, s, patience, opts...)
+}
+
+// missing says which argument is nil, "" where none is. A nil pointer is a strategy that NewManager refuses.
+func missing(s types.AssignmentStrategy, opts []Option) string {
+	if s == nil {
+		return "strategytest: the strategy is nil: pass the one to be checked, e.g. mine.New()"
+	}
+	if v := reflect.ValueOf(s); (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil() {
+		return fmt.Sprintf("strategytest: the strategy is a nil %T: pass a value that was made", s)
+	}
+	if i := slices.IndexFunc(opts, func(o Option) bool { return o == nil }); i >= 0 {
+		return fmt.Sprintf("strategytest: option %d is nil: leave it out", i+1)
+	}
+	return ""
 }
 
 // reporter is the part of testing.T that checks need, so that the suite can be tested for what it finds.

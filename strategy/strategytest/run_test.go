@@ -3,6 +3,8 @@ package strategytest
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,4 +154,42 @@ func TestInputSortsAndAligns(t *testing.T) {
 	require.Equal(t, []int{1, types.NoOwner, 0}, in.Previous)
 	require.Equal(t, "b", ws[0].ID, "the arguments are left alone")
 	require.Equal(t, map[string]string{"x": "b", "y": "a", "z": "a"}, Owners(in, []int{1, 0, 0}))
+	require.Equal(t, map[string]string{"x": "b", "z": "a"}, Owners(in, in.Previous), "the inverse")
+}
+
+// hollow is a strategy whose method could be called on a nil pointer.
+type hollow struct{}
+
+func (*hollow) Assign(context.Context, types.AssignmentInput) ([]int, error) { return nil, nil }
+
+const nilCase = "STRATEGYTEST_NIL_CASE"
+
+// TestNilArguments runs each case in a process of its own, since it is to fail there.
+func TestNilArguments(t *testing.T) {
+	cases := map[string]struct {
+		run  func(*testing.T)
+		says string
+	}{
+		"strategy": {func(t *testing.T) { Run(t, nil) }, "strategytest: the strategy is nil: pass the one to be checked"},
+		"pointer":  {func(t *testing.T) { Run(t, (*hollow)(nil)) }, "strategytest: the strategy is a nil *strategytest.hollow"},
+		"function": {func(t *testing.T) { Run(t, types.StrategyFunc(nil)) }, "strategytest: the strategy is a nil types.StrategyFunc"},
+		"option":   {func(t *testing.T) { Run(t, strategy.Sticky(), Stable(), nil) }, "strategytest: option 2 is nil: leave it out"},
+		"test": {func(t *testing.T) {
+			defer func() { t.Fatal(recover()) }()
+			Run(nil, strategy.Sticky())
+		}, "strategytest: Run(nil, …): pass the *testing.T of the test that calls it"},
+	}
+	if name := os.Getenv(nilCase); name != "" {
+		cases[name].run(t)
+		return
+	}
+	for name, c := range cases {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNilArguments$")
+		cmd.Env = append(os.Environ(), nilCase+"="+name)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err, name)
+		require.Contains(t, string(out), c.says, name)
+		require.NotContains(t, string(out), "panic", name)
+		require.Equal(t, 1, strings.Count(string(out), "--- FAIL"), "%s: one clear message: %s", name, out)
+	}
 }
