@@ -13,6 +13,9 @@ func subjectFault(subject string, wildcards bool) string {
 	if strings.ContainsAny(subject, " \t\r\n\f\x00") {
 		return "has white space"
 	}
+	if strings.Contains(subject, "\x7f") { // the server stores its messages, and finds them by no filter
+		return "has the character DEL (0x7f)"
+	}
 	rest, more := subject, true
 	for more {
 		var token string
@@ -43,12 +46,26 @@ func streamFault(name string) string {
 	return ""
 }
 
+// bucketFault says why a bucket cannot have this name; empty where it can.
+func bucketFault(name string) string {
+	const most = 255 - len("KV_")
+	if name == "" || len(name) > most {
+		return fmt.Sprintf("must have 1 to %d characters", most)
+	}
+	return letters(name)
+}
+
 // groupFault says why a group cannot have this name; empty where it can. It is part of the names of streams and of subjects.
 func groupFault(name string) string {
 	const most = 32
 	if name == "" || len(name) > most {
 		return fmt.Sprintf("must have 1 to %d characters", most)
 	}
+	return letters(name)
+}
+
+// letters says why a name that may have no others is none; empty where it is.
+func letters(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 	}) {

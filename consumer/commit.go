@@ -107,7 +107,13 @@ func (x *run) giveUp() error {
 	x.mu.Unlock()
 	ctx, done := context.WithTimeout(lease, finalCommit)
 	defer done()
-	err := x.commit(ctx)
+	err := x.takeOver(ctx)
+	if err == nil {
+		err = x.commit(ctx)
+	}
+	for err == nil && !x.loseStored(x.lostError(nil)) { // more was acknowledged meanwhile
+		err = x.commit(ctx)
+	}
 	x.lose(x.lostError(err))
 	return err
 }
@@ -155,49 +161,75 @@ func (x *run) waitIdle(ctx context.Context, finish bool) {
 	}
 }
 
-// commitLoop stores what is acknowledged until ctx ends (nil) or the offset is lost.
+// commitLoop stands by until ctx ends (nil) or the offset is lost: it stores what rounds could not, and calls OnCommitted.
 func (x *run) commitLoop(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	retry, failing := backoff.New(commitRetry, commitRetryLimit), false
 	for {
-		due, dirty := x.due()
-		if dirty && due <= 0 {
-			if !x.r.manager.Owns(x.owner.Partition) { // the lease has run out, and the end of ctx is on its way
-				if backoff.Sleep(ctx, ownsRecheck) != nil {
-					return nil
-				}
-				continue
-			}
-			if err := x.commit(ctx); err != nil {
-				if ctx.Err() != nil {
-					return nil // the end decides what becomes of it
-				}
-				if final(err) {
-					return err
-				}
-				x.r.doubtOffsets(err)
-				x.r.report(x.part, "commit", err)
-				x.waitToRetry(ctx, retry.Next())
-				failing = true
-				continue
-			}
-			if failing {
-				failing = false
-				retry.Reset()
-				x.r.cured(x.part, "commit")
-			}
-			continue
-		}
-		if !dirty {
-			due = time.Hour
-		}
-		timer.Reset(due)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-x.wakeSave:
-		case <-timer.C:
+		}
+		x.tellOwed()
+		x.mu.Lock()
+		alone := x.alone
+		x.note() // somebody else may have something to be stored
+		x.mu.Unlock()
+		if alone {
+			if err := x.storeAlone(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// storeAlone stores what is acknowledged, however long that takes, and leaves the rest to rounds again. It returns nil when ctx has ended.
+func (x *run) storeAlone(ctx context.Context) error {
+	retry, failing := backoff.New(commitRetry, commitRetryLimit), false
+	for {
+		if !x.r.manager.Owns(x.owner.Partition) { // the lease has run out, and the end of ctx is on its way
+			if backoff.Sleep(ctx, ownsRecheck) != nil {
+				return nil
+			}
+			continue
+		}
+		err := x.commit(ctx)
+		switch {
+		case err == nil:
+			if failing {
+				x.r.cured(x.part, "commit")
+			}
+			x.mu.Lock()
+			x.alone = false
+			x.note()
+			x.mu.Unlock()
+			return nil
+		case ctx.Err() != nil:
+			return nil // the end decides what becomes of it
+		case final(err):
+			return err
+		}
+		x.r.doubtOffsets(err)
+		x.r.report(x.part, "commit", err)
+		x.waitToRetry(ctx, retry.Next())
+		failing = true
+	}
+}
+
+// takeOver makes the handler's goroutine the only one that writes the offset. It waits for a write that is under way; the error is ctx's.
+func (x *run) takeOver(ctx context.Context) error {
+	for {
+		x.mu.Lock()
+		x.alone = true
+		over := x.flight == nil
+		x.mu.Unlock()
+		if over {
+			x.tellOwed()
+			return nil
+		}
+		select {
+		case <-x.landed:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
@@ -218,42 +250,14 @@ func final(err error) bool {
 	return errors.Is(err, ErrPartitionLost) || errors.Is(err, errOffsetChanged)
 }
 
-// due says whether anything is to be stored, and in how long it has to be.
-func (x *run) due() (in time.Duration, dirty bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	switch {
-	case x.force || len(x.waiters) > 0 || x.pending >= x.r.cfg.commitMsgs:
-		return 0, true
-	case x.pending == 0:
-		return 0, false
-	}
-	return time.Until(x.since.Add(x.r.commitDelay())), true
-}
-
-// unhurried is how many partitions a Reader may own before its commits become rarer, and rarest by how many times they do at most.
-const unhurried, rarest = 50, 10
-
-// commitDelay is the delay of WithCommit, longer where many partitions are owned: a thousand partitions that are read slowly would
-// otherwise make one write for every few messages, which costs more than reading them.
-func (r *Reader) commitDelay() time.Duration {
-	n := min(max(r.owned.Load(), unhurried), unhurried*rarest)
-	return r.cfg.commitEvery / unhurried * time.Duration(n)
-}
-
-// commit stores what is acknowledged, if it is not yet, and tells those who wait.
+// commit stores what is acknowledged, if it is not yet, and tells those who wait. Only where alone is set.
 func (x *run) commit(ctx context.Context) error {
 	x.mu.Lock()
-	o := Offset{Partition: x.part, Sequence: x.acked, Stream: x.id, Lag: x.lag(), At: time.Now().UTC()}
-	o.Epoch, o.Worker = x.owner.Epoch, x.owner.Holder.Worker
-	needed := x.force || o.Sequence != x.saved.Sequence || !o.Stream.Equal(x.saved.Stream)
-	pending, gen := x.pending, x.gen
-	x.force = false
+	snap, needed := x.snapshot()
 	x.mu.Unlock()
 	if needed {
-		began := time.Now()
-		err := x.writer.commit(ctx, o)
-		x.r.cfg.metrics.Committed(x.part, time.Since(began), err)
+		err := x.writer.commit(ctx, snap.o)
+		x.r.cfg.metrics.Committed(x.part, time.Since(snap.began), err)
 		if err != nil {
 			x.mu.Lock()
 			x.force = true
@@ -262,27 +266,54 @@ func (x *run) commit(ctx context.Context) error {
 		}
 	}
 	x.mu.Lock()
-	x.saved = o
-	if x.gen == gen {
-		x.pending -= pending
+	x.settle(snap)
+	x.mu.Unlock()
+	if needed {
+		x.tellCommitted(snap.o)
 	}
-	if x.pending > 0 {
-		x.since = time.Now()
+	return nil
+}
+
+// snapshot returns what is to be stored now, and whether it differs from what is. Held: mu.
+func (x *run) snapshot() (s snapshot, needed bool) {
+	s = snapshot{pending: x.pending, gen: x.gen, began: time.Now()}
+	s.o = Offset{Partition: x.part, Sequence: x.acked, Stream: x.id, Lag: x.lag(), At: s.began.UTC()}
+	s.o.Epoch, s.o.Worker = x.owner.Epoch, x.owner.Holder.Worker
+	needed = x.force || s.o.Sequence != x.saved.Sequence || !s.o.Stream.Equal(x.saved.Stream)
+	x.force = false
+	return s, needed
+}
+
+// settle takes note that a snapshot is stored, and tells those who wait. Held: mu.
+func (x *run) settle(s snapshot) {
+	x.saved = s.o
+	if x.gen == s.gen {
+		x.pending -= s.pending
 	}
 	kept := x.waiters[:0]
 	for _, w := range x.waiters {
-		if w.seq <= o.Sequence && x.gen == gen {
+		if w.seq <= s.o.Sequence && x.gen == s.gen {
 			w.done <- nil
 		} else {
 			kept = append(kept, w)
 		}
 	}
 	x.waiters = kept
+}
+
+// tellOwed calls OnCommitted with what rounds has stored.
+func (x *run) tellOwed() {
+	x.mu.Lock()
+	o := x.owed
 	x.mu.Unlock()
-	if needed {
-		x.tellCommitted(o)
+	if o == nil {
+		return
 	}
-	return nil
+	x.tellCommitted(*o)
+	x.mu.Lock()
+	x.owed = nil
+	x.note()
+	x.mu.Unlock()
 }
 
 func (x *run) tellCommitted(o Offset) {

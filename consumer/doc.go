@@ -26,7 +26,11 @@
 // consumer is made, when the connection is made anew, and once a second. An offset is never applied to another stream
 // ([ErrStreamChanged], [WithRecreated]), and messages that were removed before they were read are reported ([ErrExpired], [WithExpired]). Of a replicated stream,
 // the server that answers may know less than was read from another one: then nothing is read until it knows as much, and only after
-// 30 s the stream is taken to have lost its end.
+// 30 s the stream is taken to have lost its end. After the server was away the last message that was read is looked at, so that what a stream has in
+// the place of an end that it lost is not taken for that; a Reader that takes the partition over then cannot tell, unless the stream is still shorter.
+//
+// The streams must have the limits retention, which is the default: with interest or work-queue retention the server deletes what it has delivered.
+// Such a stream is not read, and [Hooks.OnError] says why.
 //
 // # What can repeat, and what cannot be missed
 //
@@ -34,8 +38,9 @@
 //
 //   - Ack returned nil: it never comes again, to anybody.
 //   - Ack returned an error, or was not called: it may.
+//   - All: the message that the loop has in hand when its partition goes elsewhere comes again there.
 //   - AckLater, All and Process: what was acknowledged within the last 100 ms or 100 messages of a partition (see [WithCommit]; the time is
-//     longer where a Reader owns more than 50) comes again if
+//     longer where more than 20 partitions of a Reader have something to be stored) comes again if
 //     the process dies or loses its lease before it is stored. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
 //     the partition is released, so nothing that was acknowledged repeats.
 //   - Fetch: what was handed out and not acknowledged when the partition goes elsewhere is handed out by the next owner, and its later acknowledgement
@@ -45,7 +50,7 @@
 //   - Seek makes come again whatever follows the position.
 //
 // Repeats come in order, from the offset on: after a change of owner a partition goes back by some messages and passes none over. No message is missed unless
-// it was removed from its stream, which is reported, or passed over by a policy ([PoisonSkip], [WithDeadLetter], [ExpiredSkip],
+// it was removed from its stream, which is reported if the stream's beginning has moved ([ExpiredPolicy]), or passed over by a policy ([PoisonSkip], [WithDeadLetter], [ExpiredSkip],
 // [RecreatedLatest]) or by Seek. The exception is documented with the policy: a range is reported as expired within a second, so
 // [ExpiredFail] may stop a partition after messages behind the gap were handed out.
 //

@@ -50,10 +50,15 @@ func TestElasticChange(t *testing.T) {
 	}
 }
 
-// publishAsync stores one message in each partition without waiting for each.
-func (w *world) publishAsync() {
+// publishAsync stores one message in each of the partitions, or in all where none is named, without waiting for each.
+func (w *world) publishAsync(partitions ...int) {
 	w.t.Helper()
-	for p := range w.parts {
+	if len(partitions) == 0 {
+		for p := range w.parts {
+			partitions = append(partitions, p)
+		}
+	}
+	for _, p := range partitions {
 		w.next[p]++
 		_, err := w.js.PublishAsync(w.layout.prefix+"."+strconv.Itoa(p), []byte(strconv.Itoa(w.next[p])))
 		require.NoError(w.t, err)

@@ -31,8 +31,8 @@ var (
 	ErrExpired = errors.New("consumer: messages were removed before they were read")
 	// ErrPoison: a message could not be processed. The error is a [*PoisonError].
 	ErrPoison = errors.New("consumer: message could not be processed")
-	// ErrInvalidKey: a key cannot be part of a subject, and the layout needs it to be.
-	ErrInvalidKey = errors.New("consumer: key cannot be a subject token")
+	// ErrInvalidKey: a key would not arrive as it is in the subject, where the layout needs it there, or else in the header [HeaderKey].
+	ErrInvalidKey = errors.New("consumer: key cannot be published as it is")
 )
 
 // PartitionLostError says who has taken a partition over. errors.Is(err, ErrPartitionLost) holds for it.

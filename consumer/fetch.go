@@ -33,7 +33,7 @@ func (r *Reader) Fetch(ctx context.Context, maxMessages int) ([]Message, error) 
 	if again := r.unacknowledged(maxMessages); len(again) > 0 {
 		return again, nil
 	}
-	r.last = nil
+	r.takeBack() // of partitions that are paused or stopped: first of all when they go on
 	got, err := r.collect(ctx, maxMessages)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error,
 	if r.isClosing() && r.cause != nil { // nothing can be stored any more
 		return nil, r.closedErr()
 	}
-	highest := map[int]Message{}
+	highest := map[ownership]uint64{}
 	var errs []error
 	for _, m := range messages {
 		if m.run != nil && m.run.r != r {
@@ -197,21 +197,20 @@ func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error,
 				ErrNotAssigned, m.Partition, m.Sequence)))
 			continue
 		}
-		if h, ok := highest[m.Partition]; !ok || newer(m, h) {
-			highest[m.Partition] = m
-		}
+		o := ownership{m.Partition, m.run, m.gen}
+		highest[o] = max(highest[o], m.Sequence)
 	}
-	for part, m := range highest {
-		x := m.run
+	for o, seq := range highest {
+		x := o.run
 		if x == nil {
-			if x, err = r.find(part); err != nil {
+			if x, err = r.find(o.part); err != nil {
 				errs = append(errs, r.closedOr(err))
 				continue
 			}
 		}
-		w, err := x.ack(m.Sequence, m.gen, m.run == nil, wait)
+		w, err := x.ack(seq, o.gen, o.run == nil, wait)
 		if err != nil {
-			errs = append(errs, r.closedOr(fmt.Errorf("partition %d, sequence %d: %w", part, m.Sequence, err)))
+			errs = append(errs, r.closedOr(fmt.Errorf("partition %d, sequence %d: %w", o.part, seq, err)))
 		}
 		if w != nil {
 			waits = append(waits, w)
@@ -220,12 +219,11 @@ func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error,
 	return waits, errors.Join(errs...)
 }
 
-// newer orders acknowledgements of one partition: a later ownership counts before a higher sequence.
-func newer(a, b Message) bool {
-	if a.Epoch != b.Epoch {
-		return a.Epoch > b.Epoch
-	}
-	return a.Sequence > b.Sequence
+// ownership is under what a message was handed out: each has an answer of its own. Without a run the caller has made the message up.
+type ownership struct {
+	part int
+	run  *run
+	gen  uint32
 }
 
 // closedOr adds to an error that the Reader was closed, where it was.
@@ -241,7 +239,8 @@ func (r *Reader) closedOr(err error) error {
 }
 
 // All returns an iterator over the messages, one at a time, of each partition in order. A message is acknowledged, as by AckLater, when the
-// loop asks for the next one; the one at which the loop is left is not, and comes again unless it is acknowledged explicitly.
+// loop asks for the next one; the one at which the loop is left is not, and comes again unless it is acknowledged explicitly. A partition that is
+// given back does not wait for the loop, as it does for a handler of Process: the next owner may be handed the message too that the loop has in hand.
 //
 // An error of a partition that was stopped is yielded once, with the zero Message, and the loop goes on with the others. Any other
 // error is the last: [ErrReaderClosed], [ErrInUse], or that of ctx.
@@ -335,6 +334,12 @@ func (r *Reader) reserve(ctx context.Context) error {
 		r.busy.Store(false)
 		return r.closedErr()
 	}
+	r.takeBack()
+	return nil
+}
+
+// takeBack returns to its partitions what Fetch has handed out and is not acknowledged. Held: turn.
+func (r *Reader) takeBack() {
 	byRun := map[*run][]Message{}
 	for _, m := range r.last {
 		byRun[m.run] = append(byRun[m.run], m)
@@ -343,7 +348,6 @@ func (r *Reader) reserve(ctx context.Context) error {
 	for x, ms := range byRun {
 		x.giveBack(ms)
 	}
-	return nil
 }
 
 func (r *Reader) unreserve() {

@@ -30,7 +30,7 @@ type Layout struct {
 }
 
 // Mapped is one stream, and the server finds the partition: a producer publishes to <prefix>.<key>, with any client and without
-// knowing the number of partitions, and the stream stores it as <prefix>.<partition>.<key>. The key must be one subject token.
+// knowing the number of partitions, and the stream stores it as <prefix>.<partition>.<key>. The key must be one subject token of at most 1,024 bytes.
 func Mapped(stream, prefix string, partitions int) Layout {
 	return Layout{partitions: partitions, stream: stream, prefix: prefix, mapped: true}
 }
@@ -82,13 +82,20 @@ func (l Layout) Partition(key string) int {
 	return int(h.Sum32() % uint32(max(l.partitions, 1)))
 }
 
+// maxToken is how long a key may be where it is part of the subject. A server ends the connection of a client whose line with the subject is
+// longer than 4 KiB, replies and prefixes included.
+const maxToken = 1024
+
 // Subject returns the subject to publish a key's messages to. The error wraps [ErrInvalidKey].
 func (l Layout) Subject(key string) (string, error) {
 	if !l.mapped {
 		return l.prefix + "." + strconv.Itoa(l.Partition(key)), nil
 	}
-	if key == "" || strings.ContainsAny(key, ".*> \t\r\n\f\x00") {
-		return "", fmt.Errorf("%w: %q must be one token, without dots, wildcards and white space; or use another layout than Mapped", ErrInvalidKey, key)
+	if len(key) > maxToken {
+		return "", fmt.Errorf("%w: it has %d bytes, and no more than %d can be part of a subject; use another layout than Mapped", ErrInvalidKey, len(key), maxToken)
+	}
+	if key == "" || strings.ContainsAny(key, ".*> \t\r\n\f\x00\x7f") {
+		return "", fmt.Errorf("%w: %q must be one token, without dots, wildcards, white space and DEL (0x7f); or use another layout than Mapped", ErrInvalidKey, key)
 	}
 	return l.prefix + "." + key, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/kv"
@@ -45,6 +46,9 @@ func repair(err error, bucket, key string) error {
 
 func offsetKey(group string, partition int) string { return group + "." + strconv.Itoa(partition) }
 
+// noCluster is the server's error code for more than one replica on a server that stands alone.
+const noCluster = 10074
+
 // ensureOffsets opens the bucket of offsets, and creates it where it is missing.
 func ensureOffsets(ctx context.Context, js jetstream.JetStream, c *config) (*kv.Store, error) {
 	bucket, err := js.KeyValue(ctx, c.offsets)
@@ -55,6 +59,9 @@ func ensureOffsets(ctx context.Context, js jetstream.JetStream, c *config) (*kv.
 		if errors.Is(err, jetstream.ErrBucketExists) { // somebody else was faster, with other settings
 			bucket, err = js.KeyValue(ctx, c.offsets)
 		}
+	}
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == noCluster {
+		return nil, fmt.Errorf("%w: WithOffsets asks for %d replicas, and the server is not part of a cluster: use 1: %w", ErrInvalidConfig, c.offsetsReplicas, err)
 	}
 	if err != nil {
 		stream := "KV_" + c.offsets
@@ -72,7 +79,7 @@ func ensureOffsets(ctx context.Context, js jetstream.JetStream, c *config) (*kv.
 	return kv.OpenStore(ctx, js, c.offsets, 10*time.Minute)
 }
 
-// offsetWriter writes the offset of one partition under one ownership. It belongs to the goroutine of the run.
+// offsetWriter writes the offset of one partition under one ownership. It belongs to one goroutine at a time, see run.
 type offsetWriter struct {
 	store  *atomic.Pointer[kv.Store]
 	doubt  chan struct{} // poked when something else is stored than was thought: the bucket may be another one
@@ -156,10 +163,24 @@ func (w *offsetWriter) commit(ctx context.Context, o Offset) error {
 	return nil
 }
 
+// encode encodes the next write.
+func (w *offsetWriter) encode(o Offset) ([]byte, error) {
+	w.writes++
+	return encodeOffset(stored{Offset: w.stamp(o), Nonce: w.nonce()})
+}
+
+// next returns the message of the next write. The caller sends it, and sets rev when it has succeeded.
+func (w *offsetWriter) next(o Offset) (*nats.Msg, error) {
+	raw, err := w.encode(o)
+	if err != nil {
+		return nil, err
+	}
+	return w.store.Load().PutMsg(w.key, raw, w.rev), nil
+}
+
 // write tries once.
 func (w *offsetWriter) write(ctx context.Context, o Offset) error {
-	w.writes++
-	raw, err := encodeOffset(stored{Offset: w.stamp(o), Nonce: w.nonce()})
+	raw, err := w.encode(o)
 	if err != nil {
 		return err
 	}

@@ -118,8 +118,9 @@ func WithFetchWait(first, more time.Duration) Option {
 }
 
 // WithCommit bounds how long an acknowledgement of Process, All or AckLater stays uncommitted, in time and in messages of its
-// partition. Default 100 ms and 100. The time is for a Reader that owns up to 50 partitions; with more it grows in proportion, up to ten times as
-// long, so that by default a Reader writes about 500 offsets per second because of it.
+// partition. Default 100 ms and 100. The time holds where up to 20 partitions of the Reader have something to be stored; with more it grows in
+// proportion, up to ten times as long. So by default a Reader writes up to 200 offsets per second because of it, and beyond 200 partitions one
+// of each per second.
 func WithCommit(delay time.Duration, messages int) Option {
 	return func(c *config) { c.commitEvery, c.commitMsgs = delay, messages }
 }
@@ -167,19 +168,23 @@ func WithPoison(a PoisonAction) Option { return func(c *config) { c.poison = a }
 
 // WithDeadLetter publishes messages that could not be processed to a subject, which some stream must store. The message keeps its data and
 // headers, and gets the Header… headers of this package. It is published at least once; the server drops duplicates within the
-// duplicate window of the stream, by the message ID.
+// duplicate window of the stream, by the message ID. One that is too large for the server with these headers, some 300 bytes and the reason,
+// holds its partition until Seek passes it over; [Hooks.OnError] tells.
 func WithDeadLetter(subject string) Option {
 	return func(c *config) { c.poison, c.deadLetter = PoisonDeadLetter, subject }
 }
 
-// ExpiredPolicy is what happens when messages were removed from a stream before they were read: by age, by a limit, or by a purge.
+// ExpiredPolicy is what happens when messages were removed from the beginning of a stream before they were read: by age, by a limit, or by a
+// purge. What was removed behind messages that are still there is not noticed: by MaxMsgsPerSubject, a purge of one subject, a message's own
+// TTL, or one by one.
 type ExpiredPolicy uint8
 
 const (
 	// ExpiredSkip, the default, reports the range and goes on with the first message that is there.
 	ExpiredSkip ExpiredPolicy = iota
 	// ExpiredFail stops the partition with an [*ExpiredError]. Seek, or Resume, which accepts the loss, starts it again. Where the
-	// loss happens between two looks at the stream, which are a second apart, messages after the gap may have been handed out before.
+	// loss happens between two looks at the stream, which are a second apart, messages after the gap may have been handed out before. While
+	// nothing is asked for (the partition is paused, or its buffer full) it may be noticed by the next message only.
 	ExpiredFail
 )
 
@@ -237,7 +242,7 @@ func (c *config) validate(group string, partitions int) error {
 		{"WithPoison", c.poison > PoisonDeadLetter, "use PoisonStop or PoisonSkip"},
 		{"WithDeadLetter", c.poison == PoisonDeadLetter && subjectFault(c.deadLetter, false) != "",
 			"name the subject, with WithDeadLetter(\"orders.dead\")"},
-		{"WithOffsets", c.offsets == "" || c.offsetsReplicas < 1, "use e.g. DefaultOffsetsBucket, 3, jetstream.FileStorage"},
+		{"WithOffsets", c.offsetsReplicas < 1 || c.offsetsReplicas > 5, "use 1 to 5 replicas, e.g. DefaultOffsetsBucket, 3, jetstream.FileStorage"},
 		{"WithSharedAbove", c.sharedAbove < 0, "use 0 to share always"},
 		{"WithMetrics", c.metrics == nil, "leave it out instead"},
 		{"WithLogger", c.log == nil, "leave it out instead"},
@@ -246,6 +251,9 @@ func (c *config) validate(group string, partitions int) error {
 		if s.bad {
 			bad("%s: %s", s.name, s.hint)
 		}
+	}
+	if fault := bucketFault(c.offsets); fault != "" {
+		bad("WithOffsets: the bucket's name %q %s; for example DefaultOffsetsBucket", c.offsets, fault)
 	}
 	if fault := groupFault(group); fault != "" {
 		bad("group %q %s; for example \"order-processors\"", group, fault)

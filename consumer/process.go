@@ -156,7 +156,7 @@ var errGoexit = errors.New("the handler has ended its goroutine: runtime.Goexit,
 // judge decides what follows from what a handler returned, and gives the partition back.
 func (p *processor) judge(ctx context.Context, x *run, m Message, t trouble, took time.Duration, err error) bool {
 	p.r.cfg.metrics.Handled(x.part, took, err)
-	if err == nil {
+	if err == nil || x.acknowledged(m) {
 		return x.done(m, nil)
 	}
 	if ctx.Err() != nil { // it says nothing about the message
@@ -270,19 +270,13 @@ func (x *run) hand(cancel func()) (m Message, t trouble, ok bool) {
 		x.mu.Unlock()
 		return m, t, false
 	}
-	front := &x.buf[x.head]
-	m = *front
-	*front = Message{}
-	x.head++
-	x.bytes -= messageSize(&m)
+	m = x.buf[x.head]
+	x.dropFront()
 	x.handed = append(x.handed, m.Sequence)
-	x.taken = m.Sequence
+	x.taken = max(x.taken, m.Sequence)
 	x.busy, x.inhand = true, cancel
 	if x.trouble.seq == m.Sequence {
 		t = x.trouble
-	}
-	if x.counted {
-		x.shared.used.Add(-1)
 	}
 	f, sh, drained := x.feed, x.shared, x.hole > 0 && x.feed == nil
 	x.mu.Unlock()
@@ -297,7 +291,8 @@ func (x *run) done(m Message, t *trouble) bool {
 		_, _ = x.ack(m.Sequence, m.gen, false, false) // lost meanwhile: the next owner repeats it
 	}
 	x.mu.Lock()
-	if t != nil && x.live && m.gen == x.gen {
+	again := t != nil && x.live && m.gen == x.gen && m.Sequence > x.acked // its handler may have acknowledged it
+	if again {
 		x.putFront(m)
 		x.trouble = *t
 		x.trouble.seq = m.Sequence
@@ -317,7 +312,7 @@ func (x *run) done(m Message, t *trouble) bool {
 	if seek {
 		poke(x.wakeRead)
 	}
-	return t == nil
+	return !again
 }
 
 // putFront puts back the one message that a handler has. Held: mu.
@@ -330,7 +325,6 @@ func (x *run) putFront(m Message) {
 	}
 	x.bytes += messageSize(&m)
 	x.handed = x.handed[:0]
-	x.taken = x.acked
 	if x.counted {
 		x.shared.used.Add(1)
 	}

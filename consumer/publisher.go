@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// HeaderKey is the header in which a Publisher puts the key, where the subject does not show it: in all layouts but [Mapped].
+// HeaderKey is the header in which a Publisher puts the key, where the subject does not show it: in all layouts but [Mapped]. A key that begins
+// or ends with white space or has line breaks would not arrive there as it is, and is refused ([ErrInvalidKey]).
 const HeaderKey = "Parti-Key"
 
 // Publisher publishes messages to the partition of their key. It has no state and is safe for concurrent use.
@@ -72,6 +74,9 @@ func (p *Publisher) address(key string, m *nats.Msg) (err error) {
 	}
 	if p.layout.mapped {
 		return nil
+	}
+	if strings.Trim(key, " \t") != key || strings.ContainsAny(key, "\r\n") {
+		return fmt.Errorf("%w: %q begins or ends with white space, or has line breaks", ErrInvalidKey, key)
 	}
 	if m.Header == nil {
 		m.Header = nats.Header{}

@@ -32,6 +32,7 @@ type Reader struct {
 	manager *parti.Manager
 
 	offsets   atomic.Pointer[kv.Store]
+	rounds    *rounds
 	owned     atomic.Int64
 	creations chan struct{}
 
@@ -95,6 +96,7 @@ func NewReader(js jetstream.JetStream, group string, partitions int, opts ...Opt
 		runs: map[int]*run{}, alien: map[string]error{}, told: map[topic]*told{}, paused: map[int]bool{},
 		watches: map[string]*watch{}, shares: map[string]*shared{}, checkOffsets: make(chan struct{}, 1),
 	}
+	r.rounds = newRounds(r)
 	m, err := r.newManager()
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
@@ -156,7 +158,8 @@ func (r *Reader) Start(ctx context.Context) error {
 // released, so that others take over within milliseconds, and everything that the Reader started has ended when Close returns. It may
 // be called at any time and more than once; further calls wait for the first.
 //
-// When ctx ends first, Close stops waiting for handlers, as parti.Manager.Stop does.
+// When ctx ends first, Close stops waiting for handlers, as parti.Manager.Stop does. In a handler of Process, or in a hook, it would wait
+// for that one's own end: call it from elsewhere.
 //
 // When the NATS connection is closed for good, the Reader ends by itself: all methods return an error that wraps [ErrReaderClosed] and
 // parti.ErrConnectionClosed, and Close waits for the rest.

@@ -30,6 +30,9 @@ func (x *run) readLoop(ctx context.Context) {
 		if x.position() != before {
 			retry.Reset()
 		}
+		if err != nil && !errors.Is(err, errMoved) {
+			x.suspect()
+		}
 		switch wait, again := x.assess(ctx, err, retry); {
 		case !again:
 			x.waitMoved(ctx)
@@ -51,13 +54,12 @@ func (x *run) assess(ctx context.Context, err error, retry *backoff.Backoff) (wa
 	var expired *ExpiredError
 	switch {
 	case err == nil, errors.Is(err, errMoved):
-		return 0, true
+		return 0, !x.isStopped()
 	case errors.As(err, &changed):
 		return 0, x.streamChanged(ctx, changed)
 	case errors.As(err, &expired):
 		return 0, x.expire(expired)
-	case errors.Is(err, errGap), errors.Is(err, errConsumerGone), errors.Is(err, errSilence), errors.Is(err, errReconnected), errors.Is(err, errBehind),
-		errors.Is(err, context.Canceled): // ctx has not ended, so it was a request of a connection that is gone
+	case routine(err):
 		x.r.cfg.metrics.ReadingRestarted(x.part, err.Error())
 		x.r.cfg.log.Info("reading anew", "partition", x.part, "reason", err)
 		wait = retry.Next()
@@ -68,6 +70,12 @@ func (x *run) assess(ctx context.Context, err error, retry *backoff.Backoff) (wa
 	}
 	x.r.report(x.part, "read", err)
 	return retry.Next(), true
+}
+
+// routine reports whether another feed cures the end of one, or of the attempt to open one.
+func routine(err error) bool {
+	return errors.Is(err, errGap) || errors.Is(err, errConsumerGone) || errors.Is(err, errSilence) || errors.Is(err, errReconnected) ||
+		errors.Is(err, errBehind) || errors.Is(err, errUnsure) || errors.Is(err, context.Canceled) // of a request, so the connection that it was sent on is gone
 }
 
 // read opens the partition's feed, or joins the one that is shared, and stays until something ends it.
@@ -182,8 +190,14 @@ func (x *run) readAlone(ctx context.Context, done func() bool) error {
 func (x *run) caughtUp(seq uint64, gen uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.feedGen == gen {
-		x.clean, x.left, x.blind = max(x.clean, seq), 0, false
+	if x.feedGen != gen {
+		return
+	}
+	x.clean, x.left, x.blind = max(x.clean, seq), 0, false
+	if x.hole > 0 && x.clean >= x.hole { // nothing of the partition is left of what the shared feed has passed over
+		x.hole, x.settled = 0, x.clean
+		x.count(true)
+		poke(x.wakeRead)
 	}
 }
 
@@ -191,7 +205,7 @@ func (x *run) caughtUp(seq uint64, gen uint32) {
 func (x *run) look(t tick, idle bool) error {
 	x.gauges()
 	if t.err != nil {
-		if errors.Is(t.err, errNoStream) {
+		if errors.Is(t.err, errNoStream) || errors.Is(t.err, ErrInvalidConfig) {
 			return t.err
 		}
 		return nil // no news
@@ -208,13 +222,15 @@ func (x *run) look(t tick, idle bool) error {
 	}
 	var gone *ExpiredError
 	switch {
-	case x.edge > 0 && s.first > x.edge:
-		gone = &ExpiredError{Partition: x.part, Stream: x.stream, First: x.edge, Last: s.first - 1}
+	case t.edge > 0 && s.first > t.edge:
+		gone = &ExpiredError{Partition: x.part, Stream: x.stream, First: t.edge, Last: s.first - 1}
 	case x.left > 0 && x.clean+1 < s.first:
 		gone = &ExpiredError{Partition: x.part, Stream: x.stream, First: x.clean + 1, Last: s.first - 1}
 	}
 	x.noteLag(t.at)
-	x.edge = 0
+	if x.edge == t.edge { // else it was noted since, and the next look tells
+		x.edge = 0
+	}
 	x.blind = x.blind || idle
 	if gone == nil && s.first > x.saved.Sequence+1 && x.clean > x.saved.Sequence && x.held() == 0 && len(x.handed) == 0 && x.hole == 0 {
 		// The stream's beginning has passed the offset, and nothing of the partition lay in between: say so before somebody else
@@ -256,7 +272,7 @@ func (x *run) expire(e *ExpiredError) bool {
 func (x *run) passOver(e *ExpiredError) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.clean, x.pos = max(x.clean, e.Last), max(x.pos, e.Last)
+	x.clean, x.pos, x.settled = max(x.clean, e.Last), max(x.pos, e.Last), max(x.settled, e.Last)
 	if x.held() == 0 && len(x.handed) == 0 && x.hole == 0 {
 		x.acked, x.taken, x.force = x.clean, x.clean, true // the next owner need not report it again
 		poke(x.wakeSave)

@@ -19,13 +19,14 @@ type run struct {
 	stream  string
 	subject string
 	owner   types.Ownership
-	writer  *offsetWriter // of the handler's goroutine
+	writer  *offsetWriter // of the write under way; without one, of the handler's goroutine while alone is set
 
 	queued   atomic.Bool   // in the Reader's queue of partitions with something to hand out
 	ended    chan struct{} // closed when the ownership is over
 	wakeRead chan struct{} // for the reading goroutine
 	wakeSave chan struct{} // for the handler's goroutine
 	hurry    chan struct{} // ends its wait after a commit that failed
+	landed   chan struct{} // poked when a write of rounds has ended
 	greeted  chan struct{} // closed when OnAssigned has returned; nothing is read before
 	ticks    chan tick     // the latest look at the stream
 
@@ -42,6 +43,7 @@ type run struct {
 	left    uint64   // messages that were to come after pos
 	blind   bool     // nothing is asked for, so that messages may come and go unnoticed
 	edge    uint64   // first sequence that may have been removed just before it was read; 0: none
+	settled uint64   // edges of the shared feed up to here are not this partition's
 	doubt   doubt    // whether the stream has lost its end, see identity.go
 	feed    *feed    // nil while there is none
 	feedGen uint32   // of the deliveries that count
@@ -60,7 +62,7 @@ type run struct {
 	bytes   int
 	avgSize int
 	handed  []uint64 // sequences handed out and not acknowledged
-	taken   uint64   // last sequence handed out
+	taken   uint64   // highest sequence that was ever handed out
 	paused  bool
 	ending  bool // to be given back: nothing more is handed out
 	busy    bool // a handler of Process has it
@@ -77,8 +79,12 @@ type run struct {
 	saved   Offset // what is stored
 	force   bool   // store even what is not ahead
 	pending int    // acknowledged and not stored
-	since   time.Time
 	waiters []waiter
+	flight  *flight // the write under way of rounds; nil: none
+	alone   bool    // the handler's goroutine writes, and rounds does not
+	owed    *Offset // OnCommitted is to be called with it before anything else is stored
+	// It is on a list of rounds.
+	listed, listedUrgent bool
 }
 
 // waiter waits for a sequence to be stored.
@@ -91,7 +97,7 @@ func newRun(r *Reader, part int, o types.Ownership) *run {
 	x := &run{
 		r: r, part: part, owner: o, live: true,
 		ended: make(chan struct{}), wakeRead: make(chan struct{}, 1), wakeSave: make(chan struct{}, 1), ticks: make(chan tick, 1),
-		hurry: make(chan struct{}, 1), greeted: make(chan struct{}),
+		hurry: make(chan struct{}, 1), landed: make(chan struct{}, 1), greeted: make(chan struct{}),
 	}
 	x.stream, x.subject = r.cfg.resolver(part)
 	return x
@@ -123,7 +129,7 @@ func (x *run) push(m *nats.Msg, meta metadata, gen uint32) {
 	first := x.append(m, meta)
 	healed := false
 	if x.hole > 0 && x.pos >= x.hole {
-		x.hole, healed = 0, true
+		x.hole, x.settled, healed = 0, x.pos, true
 		x.count(true)
 	}
 	x.mu.Unlock()
@@ -137,15 +143,18 @@ func (x *run) push(m *nats.Msg, meta metadata, gen uint32) {
 
 // pushShared takes a message in that the shared feed has delivered. Where there is no room the message is passed over; a feed
 // of the partition's own brings it later.
-func (x *run) pushShared(m *nats.Msg, meta metadata, gen uint32, limit room) {
+func (x *run) pushShared(m *nats.Msg, meta metadata, c *course, limit room) {
 	x.mu.Lock()
-	if x.attach != gen || meta.streamSeq <= x.pos {
+	if x.attach != c.generation || meta.streamSeq <= x.pos {
 		x.mu.Unlock()
 		return
 	}
 	if x.hole > 0 || x.held() >= limit.capacity || x.bytes >= limit.bytes {
 		opened := x.hole == 0
-		x.hole = meta.streamSeq
+		if opened {
+			x.heed(c.noted(), c.generation)
+		}
+		x.hole, x.left = meta.streamSeq, max(x.left, 1)
 		x.count(false)
 		x.mu.Unlock()
 		if opened {
@@ -153,6 +162,7 @@ func (x *run) pushShared(m *nats.Msg, meta metadata, gen uint32, limit room) {
 		}
 		return
 	}
+	x.clean = max(x.clean, meta.streamSeq-1) // gaps are noted by the feed's course
 	first := x.append(m, meta)
 	x.mu.Unlock()
 	if first {
@@ -162,8 +172,8 @@ func (x *run) pushShared(m *nats.Msg, meta metadata, gen uint32, limit room) {
 
 // append adds a message to the buffer and reports whether it is the only one. Held: mu.
 func (x *run) append(m *nats.Msg, meta metadata) bool {
-	if x.edge == 0 && meta.streamSeq > x.pos+1 && (x.left > 0 || x.blind) {
-		x.edge = x.pos + 1
+	if x.edge == 0 && meta.streamSeq > x.clean+1 && (x.left > 0 || x.blind) {
+		x.edge = x.clean + 1
 	}
 	x.blind = false
 	x.pos, x.clean, x.left = meta.streamSeq, meta.streamSeq, meta.pending
@@ -240,7 +250,7 @@ func (x *run) take(dst []Message, n int) (out []Message, more bool) {
 		*m = Message{}
 	}
 	x.head += n
-	x.taken = x.handed[len(x.handed)-1]
+	x.taken = max(x.taken, x.handed[len(x.handed)-1])
 	if x.counted {
 		x.shared.used.Add(-int64(n))
 	}
@@ -268,29 +278,6 @@ func (x *run) takeable() bool {
 	return x.live && !x.paused && !x.ending && x.stopped == nil && !x.busy && !x.delayed && x.seek == nil && x.held() > 0
 }
 
-// giveBack returns messages that were handed out and not acknowledged to the front of the buffer: they are handed out again. They
-// are those of the present generation that follow the acknowledged ones, in order.
-func (x *run) giveBack(ms []Message) {
-	x.mu.Lock()
-	var back []Message
-	for _, m := range ms {
-		if m.gen == x.gen && m.Sequence > x.acked {
-			back = append(back, m)
-			x.bytes += messageSize(&m)
-		}
-	}
-	if x.live && len(back) > 0 {
-		if x.counted {
-			x.shared.used.Add(int64(len(back)))
-		}
-		x.buf, x.head = append(back, x.buf[x.head:]...), 0
-		x.handed = x.handed[:0]
-		x.taken = x.acked
-	}
-	x.mu.Unlock()
-	x.r.enqueue(x)
-}
-
 // clear forgets everything that was read or handed out and goes on at pos. Held: mu.
 func (x *run) clear(pos uint64) {
 	x.count(false)
@@ -300,7 +287,7 @@ func (x *run) clear(pos uint64) {
 	x.feedGen++
 	x.attach, x.hole = 0, 0
 	x.pos, x.clean, x.taken, x.acked = pos, pos, pos, pos
-	x.left, x.edge, x.blind = 0, 0, false
+	x.left, x.edge, x.settled, x.blind = 0, 0, pos, false
 	x.doubt = doubt{}
 	x.trouble, x.delayed = trouble{}, false
 	x.pending = 0
@@ -328,28 +315,39 @@ func (x *run) ack(seq uint64, gen uint32, anyGen bool, wait bool) (done chan err
 			n++
 		}
 		x.handed = x.handed[:copy(x.handed, x.handed[n:])]
-		x.acked = seq
-		if x.pending == 0 {
-			x.since = time.Now()
-			poke(x.wakeSave)
+		for ; x.held() > 0 && x.buf[x.head].Sequence <= seq; n++ { // was handed out and given back
+			x.dropFront()
 		}
+		x.acked = seq
 		before := x.pending
 		x.pending += max(n, 1)
-		if before < x.r.cfg.commitMsgs && x.pending >= x.r.cfg.commitMsgs {
-			poke(x.wakeSave)
+		if before == 0 || before < x.r.cfg.commitMsgs && x.pending >= x.r.cfg.commitMsgs {
+			x.note()
 		}
 	}
 	if wait && x.saved.Sequence < seq {
 		done = make(chan error, 1)
 		x.waiters = append(x.waiters, waiter{seq, done})
-		poke(x.wakeSave)
+		x.note()
 	}
 	return done, nil
 }
 
 // lose ends the ownership for everybody who still holds something of it. The first error counts.
-func (x *run) lose(err error) {
+func (x *run) lose(err error) { x.loseIf(err, func() bool { return true }) }
+
+// loseStored is lose, unless something was acknowledged that is not stored.
+func (x *run) loseStored(err error) bool {
+	return x.loseIf(err, func() bool { return len(x.waiters) == 0 && x.acked == x.saved.Sequence })
+}
+
+// loseIf is lose if the condition holds, which is asked under mu.
+func (x *run) loseIf(err error, condition func() bool) bool {
 	x.mu.Lock()
+	if x.live && !condition() {
+		x.mu.Unlock()
+		return false
+	}
 	if x.live {
 		x.live, x.lostErr = false, err
 		close(x.ended)
@@ -365,6 +363,7 @@ func (x *run) lose(err error) {
 	if cancel != nil {
 		cancel()
 	}
+	return true
 }
 
 // lag returns how many messages of the partition are known to be unprocessed. Held: mu.

@@ -41,6 +41,7 @@ type shared struct {
 	gone    int // members of the present feed that have left
 	changed bool
 	feed    *feed
+	course  *course // of feed
 	stop    context.CancelFunc
 }
 
@@ -123,17 +124,20 @@ func (s *shared) space() room {
 func (s *shared) loop(ctx context.Context) {
 	retry := backoff.New(50*time.Millisecond, time.Second)
 	var generation uint32
+	suspect := false // the server may have been away
 	for ctx.Err() == nil {
 		if !s.settle(ctx) {
 			return
 		}
 		generation++
-		f, err := s.open(ctx, generation)
+		f, err := s.open(ctx, generation, suspect)
 		if err == nil {
+			suspect = false
+			s.r.cured(whole, "read "+s.stream)
 			began := time.Now()
 			err = s.follow(ctx, f)
 			s.mu.Lock()
-			s.feed = nil
+			s.feed, s.course = nil, nil
 			s.mu.Unlock()
 			f.close()
 			if time.Since(began) > time.Second {
@@ -143,8 +147,13 @@ func (s *shared) loop(ctx context.Context) {
 		if ctx.Err() != nil || errors.Is(err, errMoved) {
 			continue
 		}
+		suspect = true
 		s.r.cfg.metrics.ReadingRestarted(-1, err.Error())
-		s.r.cfg.log.Info("reading anew", "stream", s.stream, "reason", err)
+		if routine(err) {
+			s.r.cfg.log.Info("reading anew", "stream", s.stream, "reason", err)
+		} else if !missing(err) { // of which the members tell
+			s.r.report(whole, "read "+s.stream, err)
+		}
 		_ = backoff.Sleep(ctx, retry.Next())
 		s.mu.Lock()
 		s.changed = true
@@ -170,7 +179,7 @@ func (s *shared) settle(ctx context.Context) bool {
 }
 
 // open makes a feed for the present members.
-func (s *shared) open(ctx context.Context, generation uint32) (*feed, error) {
+func (s *shared) open(ctx context.Context, generation uint32, suspect bool) (*feed, error) {
 	s.mu.Lock()
 	s.changed, s.gone = false, 0
 	members := make([]*run, 0, len(s.members))
@@ -181,12 +190,17 @@ func (s *shared) open(ctx context.Context, generation uint32) (*feed, error) {
 	if len(members) == 0 {
 		return nil, errMoved
 	}
-	slices.SortFunc(members, func(a, b *run) int { return cmp.Compare(a.part, b.part) })
-	at := make([]uint64, len(members))
-	for i, x := range members {
-		at[i] = x.position()
+	if suspect {
+		if err := s.verify(ctx, members); err != nil {
+			return nil, err
+		}
 	}
-	from := beginning(at)
+	slices.SortFunc(members, func(a, b *run) int { return cmp.Compare(a.part, b.part) })
+	at, clean := make([]uint64, len(members)), make([]uint64, len(members))
+	for i, x := range members {
+		at[i], clean[i] = x.reach()
+	}
+	from := beginning(clean)
 	d := demux{bySubject: make(map[string]*run, len(members))}
 	filters := make([]string, len(members))
 	for i, x := range members {
@@ -194,20 +208,28 @@ func (s *shared) open(ctx context.Context, generation uint32) (*feed, error) {
 		d.add(x)
 	}
 	check := func(state streamState) error {
+		if from > state.last+1 && !slices.Equal(at, clean) { // what is stored next would be passed over
+			for _, x := range members {
+				x.fallBack()
+			}
+			return errBehind
+		}
 		for i, x := range members {
 			s.attach(x, state, at[i], from, generation)
 		}
 		return nil
 	}
-	limit := s.r.share()
+	limit, c := s.r.share(), &course{generation: generation, upTo: from - 1}
 	f, err := s.r.openFeed(ctx, feedSpec{
 		stream: s.stream, label: "shared", filters: filters, from: from, room: s.space,
 		sink: func(m *nats.Msg, meta metadata) {
 			if x := d.find(m.Subject); x != nil {
-				x.pushShared(m, meta, generation, limit)
+				x.pushShared(m, meta, c, limit)
 			}
+			c.delivered(meta)
 		},
 		caughtUp: func(seq uint64) {
+			c.caughtUp(seq)
 			for _, x := range members {
 				x.caughtUpShared(seq, generation)
 			}
@@ -221,8 +243,9 @@ func (s *shared) open(ctx context.Context, generation uint32) (*feed, error) {
 		}
 		return nil, err
 	}
+	c.left = f.pending // nothing is delivered before it is asked for
 	s.mu.Lock()
-	s.feed = f
+	s.feed, s.course = f, c
 	s.mu.Unlock()
 	f.request()
 	return f, nil
@@ -247,12 +270,12 @@ func (s *shared) attach(x *run, state streamState, pos, from uint64, generation 
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.shared != s || !x.live {
+	if x.shared != s || !x.live || x.doubt.look {
 		return
 	}
 	x.attach = generation
-	x.hole = 0
-	if x.pos+1 < from {
+	x.hole, x.settled = 0, x.clean
+	if x.clean+1 < from {
 		x.hole = from - 1
 	}
 	x.count(x.hole == 0)
@@ -280,43 +303,12 @@ func (s *shared) follow(ctx context.Context, f *feed) error {
 			}
 		case now := <-timer.C:
 			f.look(now)
+			if f.idle() {
+				s.present().idle()
+			}
 			f.request()
 		}
 	}
-}
-
-// demux finds the partition of a subject.
-type demux struct {
-	bySubject map[string]*run // of filters without wildcards, and what was found before
-	patterns  []*run
-	cached    int
-}
-
-// demuxCache bounds how many subjects are remembered.
-const demuxCache = 50_000
-
-func (d *demux) add(x *run) {
-	if !hasWildcard(x.subject) {
-		d.bySubject[x.subject] = x
-		return
-	}
-	d.patterns = append(d.patterns, x)
-}
-
-func (d *demux) find(subject string) *run {
-	if x := d.bySubject[subject]; x != nil || len(d.patterns) == 0 {
-		return x
-	}
-	for _, x := range d.patterns {
-		if matches(x.subject, subject) {
-			if d.cached < demuxCache {
-				d.cached++
-				d.bySubject[subject] = x
-			}
-			return x
-		}
-	}
-	return nil
 }
 
 // readShared is a member's side: it waits, and catches up by a feed of its own when the shared one has passed something over.
@@ -349,6 +341,7 @@ func (x *run) readShared(ctx context.Context) error {
 			}
 		case t := <-x.ticks:
 			x.probeLag(ctx, t.at, x.r.cfg.lagAware != nil)
+			x.keepUp(s.present())
 			if err := x.look(t, false); err != nil {
 				return err
 			}
@@ -374,7 +367,7 @@ func (x *run) caughtUpShared(seq uint64, generation uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.attach == generation && x.hole == 0 {
-		x.clean, x.left = max(x.clean, seq), 0
+		x.clean, x.left, x.blind = max(x.clean, seq), 0, false
 	}
 }
 

@@ -29,7 +29,12 @@ func (r *Reader) start() {
 		return
 	}
 	r.offsets.Store(store)
+	if err := r.rounds.begin(); err != nil {
+		r.startErr = fmt.Errorf("%w: %w", ErrReaderClosed, err)
+		return
+	}
 	following, stop := context.WithCancel(r.ctx)
+	r.jobs.Go(func() { r.rounds.loop(following) })
 	status := r.nc.StatusChanged(nats.CONNECTED)
 	r.jobs.Go(func() {
 		defer stop()
@@ -63,7 +68,7 @@ func (r *Reader) findOffsets(ctx context.Context) (*kv.Store, error) {
 		store, err := ensureOffsets(call, r.js, &r.cfg)
 		done()
 		switch {
-		case err == nil, errors.Is(err, types.ErrForeignBucket), errors.Is(err, types.ErrPermission):
+		case err == nil, errors.Is(err, types.ErrForeignBucket), errors.Is(err, types.ErrPermission), errors.Is(err, ErrInvalidConfig):
 			return store, err
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 			errors.Is(err, nats.ErrNoResponders):

@@ -69,11 +69,10 @@ func TestStartWithoutJetStream(t *testing.T) {
 
 // A Reader that owns many partitions writes their offsets more rarely.
 func TestCommitDelayGrowsWithThePartitions(t *testing.T) {
-	r := &Reader{cfg: defaultConfig()}
-	for owned, want := range map[int64]time.Duration{
-		0: 100 * time.Millisecond, 50: 100 * time.Millisecond, 125: 250 * time.Millisecond, 500: time.Second, 5000: time.Second,
+	s := newRounds(&Reader{cfg: defaultConfig()})
+	for n, want := range map[int]time.Duration{
+		0: 100 * time.Millisecond, 20: 100 * time.Millisecond, 125: 625 * time.Millisecond, 200: time.Second, 5000: time.Second,
 	} {
-		r.owned.Store(owned)
-		require.Equal(t, want, r.commitDelay(), "%d owned", owned)
+		require.Equal(t, want, s.delay(n), "%d partitions", n)
 	}
 }

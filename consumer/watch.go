@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,13 +28,14 @@ type tick struct {
 	err   error
 	at    time.Time
 	pos   uint64 // the partition's position when the look began: what is stored meanwhile may be read before the look is judged
+	edge  uint64 // the partition's edge then: what was removed before it was noted shows in the look
 	gen   uint32
 }
 
 // errNoStream: the stream does not exist, as far as the server that answered knows.
 var errNoStream = errors.New("consumer: the stream does not exist")
 
-// streamState asks the server about a stream.
+// streamState asks the server about a stream. One whose messages do not stay when they were delivered is an error.
 func (r *Reader) streamState(ctx context.Context, name string) (streamState, error) {
 	ctx, cancel := r.call(ctx)
 	defer cancel()
@@ -45,6 +47,10 @@ func (r *Reader) streamState(ctx context.Context, name string) (streamState, err
 		return streamState{}, err
 	}
 	info := s.CachedInfo()
+	if keep := info.Config.Retention; keep != jetstream.LimitsPolicy {
+		return streamState{}, fmt.Errorf("%w: the stream %s has the retention policy %s, which deletes what was delivered, and nothing of it could be handed "+
+			"out again: give it the limits policy", ErrInvalidConfig, name, strings.ToLower(keep.String()))
+	}
 	return streamState{
 		id: StreamID{Name: name, Created: info.Created}, first: max(info.State.FirstSeq, 1), last: info.State.LastSeq,
 		maxMsgSize: max(int(info.Config.MaxMsgSize), 0), replicated: info.Config.Replicas > 1,
@@ -92,7 +98,7 @@ func (r *Reader) watchLoop(ctx context.Context, stream string, w *watch) {
 		case <-ctx.Done():
 			return
 		}
-		looks := r.beginLook(w)
+		looks := r.beginLook(stream, w)
 		state, err := r.streamState(ctx, stream)
 		if ctx.Err() != nil {
 			return
@@ -110,13 +116,20 @@ func (r *Reader) watchLoop(ctx context.Context, stream string, w *watch) {
 }
 
 // beginLook notes where each partition is.
-func (r *Reader) beginLook(w *watch) map[*run]tick {
+func (r *Reader) beginLook(stream string, w *watch) map[*run]tick {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	edge, generation := uint64(0), uint32(0)
+	if s := r.shares[stream]; s != nil {
+		if c := s.present(); c != nil {
+			edge, generation = c.takeEdge(), c.generation
+		}
+	}
 	looks := make(map[*run]tick, len(w.runs))
 	for x := range w.runs {
 		x.mu.Lock()
-		looks[x] = tick{pos: x.pos, gen: x.gen}
+		x.heed(edge, generation)
+		looks[x] = tick{pos: x.pos, gen: x.gen, edge: x.edge}
 		x.mu.Unlock()
 	}
 	return looks
@@ -126,11 +139,15 @@ func (r *Reader) beginLook(w *watch) map[*run]tick {
 // never comes.
 func (r *Reader) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.requestTimeout)
-	r.connMu.Lock()
-	conn := r.conn
-	r.connMu.Unlock()
-	stop := context.AfterFunc(conn, cancel)
+	stop := context.AfterFunc(r.connection(), cancel)
 	return ctx, func() { stop(); cancel() }
+}
+
+// connection returns the context of the present connection.
+func (r *Reader) connection() context.Context {
+	r.connMu.Lock()
+	defer r.connMu.Unlock()
+	return r.conn
 }
 
 // renewConnection ends the requests of the connection before.
