@@ -27,7 +27,7 @@ var (
 	manyFlag       = flag.Int("many", 100_000, "partitions of the one worker")
 	timingsFlag    = flag.String("timings", "3s/15s/10s", "heartbeat interval/TTL/leader lease")
 	fenceFlag      = flag.String("fence-timings", "1s/3s/3s,3s/15s/10s", "the same for fences")
-	onlyFlag       = flag.String("only", "", "workers, many or fence; empty: all")
+	onlyFlag       = flag.String("only", "", "workers, owned, running or fence; empty: all")
 	restFlag       = flag.Duration("rest", time.Second, "rest before each measurement")
 	runsFlag       = flag.Int("runs", 3, "runs of each measurement")
 )
@@ -60,9 +60,16 @@ func run(out io.Writer) error {
 			return err
 		}
 	}
-	if measures("many") {
-		title := fmt.Sprintf("B10: one worker with %d partitions", *manyFlag)
-		if err := rig.Measure(out, title, *runsFlag, func(r *rig.Run) error { return partitions(r, timings[0]) }); err != nil {
+	for _, handlers := range []bool{false, true} {
+		what := "owned"
+		if handlers {
+			what = "running"
+		}
+		if !measures(what) {
+			continue
+		}
+		title := fmt.Sprintf("B10: one worker with %d %s partitions", *manyFlag, what)
+		if err := rig.Measure(out, title, *runsFlag, func(r *rig.Run) error { return partitions(r, timings[0], handlers) }); err != nil {
 			return err
 		}
 	}
@@ -143,28 +150,26 @@ func cost(r *rig.Run, g *rig.Group, n int, handlers bool) error {
 	return nil
 }
 
-// partitions measures one worker with many, without handlers (owned) and with (running).
-func partitions(r *rig.Run, t rig.Timing) error {
-	for _, handlers := range []bool{false, true} {
-		name, goal := "bytes per owned partition", "≤ 300"
-		var opts []parti.Option
-		if handlers {
-			name, goal = "bytes per running partition", "≤ 4096"
-			opts = append(opts, parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }))
-		}
-		g, end, err := group(*manyFlag, t, rig.Setup{Passive: true, Options: opts})
-		if err != nil {
-			return err
-		}
-		m, took, err := own(g)
-		end()
-		if err != nil {
-			return err
-		}
-		r.Add(name, m.Bytes/float64(*manyFlag), "B", goal)
-		r.Add(name+": goroutines", m.Goroutines/float64(*manyFlag), "", "")
-		r.Time(name+": until all run", took, "")
+// partitions measures one worker with many, without handlers (owned) or with (running).
+func partitions(r *rig.Run, t rig.Timing, handlers bool) error {
+	name, goal := "bytes per owned partition", "≤ 300"
+	var opts []parti.Option
+	if handlers {
+		name, goal = "bytes per running partition", "≤ 4096"
+		opts = append(opts, parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }))
 	}
+	g, end, err := group(*manyFlag, t, rig.Setup{Passive: true, Options: opts})
+	if err != nil {
+		return err
+	}
+	defer end()
+	m, took, err := own(g)
+	if err != nil {
+		return err
+	}
+	r.Add(name, m.Bytes/float64(*manyFlag), "B", goal)
+	r.Add(name+": goroutines", m.Goroutines/float64(*manyFlag), "", "")
+	r.Time(name+": until all run", took, "")
 	return nil
 }
 

@@ -22,6 +22,7 @@ type backlog struct {
 	server   *natstest.Server
 	producer *rig.Link
 	groups   int // made so far
+	writes   writes
 
 	cells []cell
 	left  atomic.Int64  // partitions that are not read yet
@@ -127,6 +128,19 @@ func (b *backlog) verdict() error {
 	return nil
 }
 
+// writes counts the offsets that Readers have stored.
+type writes struct {
+	consumer.NopMetrics
+	n atomic.Int64
+}
+
+// Committed counts.
+func (w *writes) Committed(_ int, _ time.Duration, err error) {
+	if err == nil {
+		w.n.Add(1)
+	}
+}
+
 // stopwatch measures from when it is made.
 type stopwatch struct {
 	wall time.Time
@@ -135,4 +149,4 @@ type stopwatch struct {
 
 func start() stopwatch { return stopwatch{time.Now(), rig.CPU()} }
 
-func (s stopwatch) stop() spent { return spent{time.Since(s.wall), rig.CPU() - s.cpu} }
+func (s stopwatch) stop() spent { return spent{wall: time.Since(s.wall), cpu: rig.CPU() - s.cpu} }

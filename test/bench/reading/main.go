@@ -53,7 +53,10 @@ type way struct {
 }
 
 // spent is what it took.
-type spent struct{ wall, cpu time.Duration }
+type spent struct {
+	wall, cpu time.Duration
+	writes    int64 // of offsets
+}
 
 func run(out io.Writer) error {
 	few, many := *fewFlag, *manyFlag
@@ -114,6 +117,9 @@ func (r *row) report(m *rig.Run, messages int, took []spent) {
 	for k, w := range r.ways {
 		m.Add(w.name, n/took[k].wall.Seconds(), "msg/s", "")
 		m.Add(w.name+": processor time", float64(took[k].cpu.Nanoseconds())/n/1000, "µs/msg", "")
+		if took[k].writes > 0 {
+			m.Add(w.name+": messages for each write of an offset", n/float64(took[k].writes), "msgs", "")
+		}
 		if k > 0 && *waysFlag == "" {
 			m.Add(w.name+": rate by the first's", took[0].wall.Seconds()/took[k].wall.Seconds(), "times", w.goal)
 			m.Add(w.name+": the first's processor time by this", took[0].cpu.Seconds()/took[k].cpu.Seconds(), "times", w.goal)

@@ -146,7 +146,7 @@ func (b *backlog) readGroup(ctx context.Context, read func(context.Context, *con
 	for i, l := range links {
 		readers[i], err = consumer.NewReader(l.JS, name, b.layout.Partitions(), consumer.WithLayout(b.layout),
 			consumer.WithSharedAbove(*sharedFlag), consumer.WithCommit(*delayFlag, 100),
-			consumer.WithManagerOptions(parti.WithExpectedWorkers(len(links))))
+			consumer.WithManagerOptions(parti.WithExpectedWorkers(len(links))), consumer.WithMetrics(&b.writes))
 		if err != nil {
 			return spent{}, err
 		}
@@ -170,6 +170,7 @@ func (b *backlog) readGroup(ctx context.Context, read func(context.Context, *con
 	if err := errors.Join(append(errs, b.waitOwned(ctx, readers))...); err != nil {
 		return spent{}, err
 	}
+	b.writes.n.Store(0)
 	watch := start()
 	for i, r := range readers {
 		all.Go(func() { errs[i] = read(ctx, r) })
@@ -177,6 +178,7 @@ func (b *backlog) readGroup(ctx context.Context, read func(context.Context, *con
 	}
 	err = b.wait(ctx)
 	took := watch.stop()
+	took.writes = b.writes.n.Load()
 	cancel()
 	all.Wait()
 	for _, e := range errs {

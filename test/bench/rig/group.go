@@ -73,6 +73,9 @@ func Partitions(n int) []types.Partition {
 	return ps
 }
 
+// place returns the number of a partition.
+func place(p types.Partition) (int, error) { return strconv.Atoi(p.Keys[1]) }
+
 // NewGroup starts a server with file storage. Close ends it.
 func NewGroup(s Setup) (*Group, error) {
 	if s.Source == nil {
@@ -198,7 +201,7 @@ func (g *Group) Start(n, atOnce int) ([]*Worker, error) {
 
 // handle is every worker's handler.
 func (w *Worker) handle(ctx context.Context, o parti.Ownership) error {
-	n, err := strconv.Atoi(o.Partition.Keys[1])
+	n, err := place(o.Partition)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/partigo/parti/types"
@@ -113,6 +114,28 @@ func (g *Group) WaitBalanced() error {
 		for _, w := range live {
 			if v, _ := w.Applied(); v != version || w.Running() < share || w.Running() > share+1 {
 				return false
+			}
+		}
+		return true
+	})
+}
+
+// WaitShared waits until every live worker has its share assigned and all follow the same commit, and of the partitions that count each
+// runs where it is assigned. The numbers of partitions are those of the ledger.
+func (g *Group) WaitShared(counts func(partition int) bool) error {
+	live := g.Live()
+	share := len(g.Ledger.cells) / len(live)
+	return Wait(Limit, "the partitions that count", func() bool {
+		version, _ := live[0].Applied()
+		for _, w := range slices.Backward(live) { // who joined last is ready last
+			a := w.Manager.Assignment()
+			if a.Version != version || len(a.Partitions) < share || len(a.Partitions) > share+1 {
+				return false
+			}
+			for _, p := range a.Partitions {
+				if n, err := place(p.Partition); err == nil && counts(n) && !w.Manager.Owns(p.Partition) {
+					return false
+				}
 			}
 		}
 		return true
