@@ -14,6 +14,8 @@ const (
 	workerConfirmations = 2
 	// suspicionInterval is how soon a suspicious observation is repeated.
 	suspicionInterval = time.Second
+	// silenceShare is the part of a HeartbeatTTL that the marker of an expired key may be late, or come in the midst of a reconnect.
+	silenceShare = 8
 )
 
 // seat is a worker that the next commit lists.
@@ -36,7 +38,9 @@ type roster struct {
 	shrink   *Credibility
 	recovery recovery
 	// graces has the end of the grace of workers that said they restart, in Unix ms, from the moment it was first heard.
-	graces   map[types.Holder]int64
+	graces map[types.Holder]int64
+	// silence is for how long nothing may be heard of a worker that is given something: its key must be gone by then.
+	silence  time.Duration
 	listings int // complete listings evaluated so far
 	mandates *mandates
 }
@@ -46,6 +50,7 @@ func newRoster(cfg *Config, released func(types.Holder, int64, string) bool) *ro
 		detector: NewEmergencyDetector(cfg.EmergencyGracePeriod),
 		shrink:   NewCredibility(workerConfirmations),
 		recovery: recovery{hold: cfg.HeartbeatTTL},
+		silence:  cfg.HeartbeatTTL + cfg.HeartbeatTTL/silenceShare,
 		graces:   make(map[types.Holder]int64),
 		mandates: newMandates(cfg, released),
 	}
@@ -85,7 +90,12 @@ func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitti
 	}
 	seated := make(map[string]bool, len(view.Members))
 	for id, m := range view.Members {
-		if w, ok := r.seatOf(&m, listed[id], now, &s); ok {
+		w, ok := r.seatOf(&m, listed[id], now, &s)
+		if ok && w.Target && !m.Plain() && now.Sub(m.Seen) > r.silence {
+			seated[id] = s.silent(&m, listed[id], now)
+			continue
+		}
+		if ok {
 			at := seat{Worker: w, plain: m.Plain()}
 			if _, drains := r.mandates.drains[id]; drains && w.Target {
 				s.targets--
@@ -208,6 +218,21 @@ func (s *sitting) hold(slice *plan.Slice, end time.Time) {
 	// To the plan it is one in a restart grace; what the commit says of its grace does not change, see settleHeld.
 	until := max(1, slice.GraceUntil)
 	s.seats = append(s.seats, seat{Worker: plan.Worker{Holder: slice.Holder, GraceUntil: until}, held: true})
+}
+
+// silent takes a target away of which nothing was heard for longer than its key lives, though nobody has said that the key is gone: the
+// marker was missed, and no listing has come through since. It keeps what it has until a listing tells, and gets nothing. It reports whether the
+// worker has a seat.
+func (s *sitting) silent(m *Member, slice *plan.Slice, now time.Time) bool {
+	s.live--
+	s.targets--
+	s.relist = true
+	if slice == nil || slice.Holder != m.Holder() {
+		s.until(now.Add(suspicionInterval))
+		return false
+	}
+	s.hold(slice, now.Add(suspicionInterval))
+	return true
 }
 
 // infer decides about workers that are missing without the server having said that they expired.
