@@ -76,6 +76,31 @@ func (x *run) keepUp(c *course) {
 	}
 }
 
+// conclude is the last that a member is told by a course: the next one knows nothing of what was delivered and lost before.
+func (x *run) conclude(c *course) {
+	if c == nil {
+		return
+	}
+	x.keepUp(c)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.heed(c.noted(), c.generation)
+}
+
+// endCourse ends the course of a feed that is closed.
+func (s *shared) endCourse() {
+	s.mu.Lock()
+	c, members := s.course, make([]*run, 0, len(s.members))
+	s.feed, s.course = nil, nil
+	for x := range s.members {
+		members = append(members, x)
+	}
+	s.mu.Unlock()
+	for _, x := range members {
+		x.conclude(c)
+	}
+}
+
 // heed notes what the shared feed says may have been removed just before it was delivered. Held: mu.
 func (x *run) heed(edge uint64, generation uint32) {
 	if edge > 0 && x.edge == 0 && x.attach == generation && (x.hole == 0 || edge <= x.clean) {

@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,10 +31,10 @@ type rounds struct {
 	sub   *nats.Subscription
 	wake  chan struct{}
 
-	mu      sync.Mutex // taken under a run's lock; nothing is called under it
-	late    []*run     // with something for the next round
-	since   time.Time  // when the oldest of that was acknowledged
-	urgent  []*run     // with something that does not wait for the round
+	mu      sync.Mutex        // taken under a run's lock; nothing is called under it
+	late    map[*run]struct{} // with something for the next round, and not urgent
+	since   time.Time         // when the oldest of that was acknowledged
+	urgent  []*run            // with something that does not wait for the round
 	flights map[uint64]*flight
 	number  uint64 // of the last write
 }
@@ -52,7 +54,7 @@ type snapshot struct {
 }
 
 func newRounds(r *Reader) *rounds {
-	return &rounds{r: r, wake: make(chan struct{}, 1), flights: map[uint64]*flight{}}
+	return &rounds{r: r, wake: make(chan struct{}, 1), late: map[*run]struct{}{}, flights: map[uint64]*flight{}}
 }
 
 // begin listens for answers. It is called before anything is owned.
@@ -65,14 +67,17 @@ func (s *rounds) begin() (err error) {
 // add puts a partition on a list.
 func (s *rounds) add(x *run, urgent bool) {
 	s.mu.Lock()
-	list := &s.late
+	first := false
 	if urgent {
-		list = &s.urgent
-	} else if len(s.late) == 0 {
-		s.since = time.Now()
+		delete(s.late, x) // one that is written anyway is none of those that the delay is for
+		s.urgent = append(s.urgent, x)
+		first = len(s.urgent) == 1
+	} else {
+		if first = len(s.late) == 0; first {
+			s.since = time.Now()
+		}
+		s.late[x] = struct{}{}
 	}
-	*list = append(*list, x)
-	first := len(*list) == 1
 	s.mu.Unlock()
 	if first {
 		poke(s.wake)
@@ -128,8 +133,8 @@ func (s *rounds) due(now time.Time) (due []*run, in time.Duration) {
 	if len(s.late) > 0 {
 		left := s.since.Add(s.delay(len(s.late))).Sub(now)
 		if left <= 0 {
-			s.urgent = append(s.urgent, s.late...)
-			s.late = s.late[:0]
+			s.urgent = slices.AppendSeq(s.urgent, maps.Keys(s.late))
+			clear(s.late)
 		} else {
 			in = min(in, left)
 		}

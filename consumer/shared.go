@@ -136,10 +136,8 @@ func (s *shared) loop(ctx context.Context) {
 			s.r.cured(whole, "read "+s.stream)
 			began := time.Now()
 			err = s.follow(ctx, f)
-			s.mu.Lock()
-			s.feed, s.course = nil, nil
-			s.mu.Unlock()
 			f.close()
+			s.endCourse()
 			if time.Since(began) > time.Second {
 				retry.Reset()
 			}
@@ -315,6 +313,7 @@ func (s *shared) follow(ctx context.Context, f *feed) error {
 func (x *run) readShared(ctx context.Context) error {
 	s := x.r.joinShared(x)
 	defer func() {
+		x.conclude(s.present())
 		s.leave(x)
 		x.mu.Lock()
 		x.attach, x.hole = 0, 0
