@@ -44,8 +44,12 @@ func (d *drainOrder) observe(e kv.Entry) {
 	o, err := types.DecodeControlOrder(e.Key, e.Value)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.Key == d.key && e.Revision >= d.revision {
-		d.revision, d.stands = e.Revision, !e.Absent() && err == nil && o.Drains()
+	if e.Key != d.key || e.Revision < d.revision {
+		return
+	}
+	d.revision = e.Revision
+	if e.Absent() || err != nil || o.Answered() { // an order over which another one was written stands until that is answered
+		d.stands = !e.Absent() && err == nil && o.Drains()
 	}
 }
 

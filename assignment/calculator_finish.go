@@ -76,9 +76,7 @@ func (l *loop) decided(r jobResult) error {
 	l.roster.mandates.stepped(&r, now)
 	l.profiles = make(map[types.Holder]profile, len(r.seats))
 	for i := range r.seats {
-		if !r.seats[i].held {
-			l.profiles[r.seats[i].Holder] = profileOf(&r.seats[i].Worker)
-		}
+		l.profiles[r.seats[i].Holder] = profileOf(&r.seats[i].Worker) // of one that was held: it was no target
 	}
 	l.timing.urgentSince, l.timing.windowSince = time.Time{}, time.Time{}
 	l.countParked()

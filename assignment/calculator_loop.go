@@ -205,7 +205,7 @@ func (l *loop) step(now time.Time) time.Time {
 	if !l.sighted(now, until) || !l.orders() {
 		return next
 	}
-	if l.legacy > 0 { // of a plain worker it matters when it was heard last, of which routine refreshes say nothing
+	if l.legacy > 0 || l.roster.silentIn(l.view, now) { // it matters when they were heard last, of which routine refreshes say nothing
 		l.view = l.c.monitor.Workers()
 	}
 	s := l.roster.evaluate(l.view, l.committed, now)

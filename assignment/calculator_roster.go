@@ -235,6 +235,16 @@ func (s *sitting) silent(m *Member, slice *plan.Slice, now time.Time) bool {
 	return true
 }
 
+// silentIn reports whether the view, which may be older than what was heard since, has members that were not heard of for too long.
+func (r *roster) silentIn(view View, now time.Time) bool {
+	for _, m := range view.Members {
+		if now.Sub(m.Seen) > r.silence {
+			return true
+		}
+	}
+	return false
+}
+
 // infer decides about workers that are missing without the server having said that they expired.
 func (r *roster) infer(missing, seated map[string]bool, known, listings int, now time.Time, listed map[string]*plan.Slice, s *sitting) {
 	counted := make(map[string]bool, len(missing)+len(seated))

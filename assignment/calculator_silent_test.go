@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
@@ -38,4 +39,71 @@ func TestSilentWorkerIsGivenNothing(t *testing.T) {
 	s = r.evaluate(view, committed, now)
 	require.Equal(t, 4, s.targets)
 	require.Zero(t, s.held)
+}
+
+// counts returns how many partitions each worker has under the present commit.
+func counts(e *calcEnv) map[string]int {
+	_, s := e.commit()
+	n := map[string]int{}
+	for _, slice := range s.Slices {
+		n[slice.Worker] = len(slice.Entries)
+	}
+	return n
+}
+
+// What is judged is when a worker was heard last, not when the leader last looked: one that missed beats within its lease and beats again has its share.
+func TestSilenceIsJudgedByWhatWasHeardLast(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		e.source.set(12)
+		e.steady("a", "b", "c")
+		listing := func(after int) int {
+			for e.calc.Monitor().Workers().Listings == after {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return e.calc.Monitor().Workers().Listings
+		}
+		n := listing(e.calc.Monitor().Workers().Listings)
+		time.Sleep(3 * time.Second)
+		e.fleet.crash("a") // it misses beats only: its key lives on
+		began := time.Now()
+		for time.Since(began) < 10*time.Second {
+			n = listing(n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		e.fleet.call(func() { e.fleet.workers["a"].quiet = false })
+		e.fleet.change(func(*types.Heartbeat) {}, "a")
+		time.Sleep(17200*time.Millisecond - time.Since(began))
+		e.source.set(60)
+		e.source.signals <- struct{}{}
+		time.Sleep(20 * time.Second)
+		require.Equal(t, map[string]int{"a": 20, "b": 20, "c": 20}, counts(e))
+	})
+}
+
+// One that stands by and dies while the leader cannot be sure of it takes nobody's place.
+func TestHeldStandbyEmptiesNobody(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		e.source.set(12)
+		e.fleet.join("a", "b", "c", "d")
+		e.start(func(c *Config) { c.MaxWorkers, c.DampingPeriod = 3, -1 })
+		c, _, _ := e.awaitCommit(0, 10*time.Second)
+		e.fleet.ack(c.Version)
+		e.fleet.change(func(h *types.Heartbeat) { h.State = types.WorkerActive }, "a", "b", "c", "d")
+		e.quiet(11 * time.Second)
+		standby := e.calc.Status().StandingBy
+		require.Len(t, standby, 1)
+		before := counts(e)
+		e.fleet.crash(standby[0])
+		time.Sleep(testTTL - 2*time.Second)
+		e.calc.NoteTrouble()
+		for range 25 {
+			time.Sleep(time.Second)
+			now := counts(e)
+			delete(now, standby[0])
+			delete(before, standby[0])
+			require.Equal(t, before, now)
+		}
+	})
 }

@@ -30,20 +30,22 @@ func (s *sitting) limit(most int, committed *plan.State) {
 	if most <= 0 {
 		return
 	}
+	owned := make(map[string]int)
+	if committed != nil {
+		for i := range committed.Slices {
+			owned[committed.Slices[i].Worker] = len(committed.Slices[i].Entries)
+		}
+	}
 	var targets []string
 	kept := 0
 	for i := range s.seats {
 		switch w := &s.seats[i]; {
 		case w.GraceUntil != 0: // held ones too
-			kept++
+			if owned[w.Worker.Worker] > 0 { // who keeps nothing takes nobody's place
+				kept++
+			}
 		case w.Target:
 			targets = append(targets, w.Worker.Worker)
-		}
-	}
-	owned := make(map[string]int)
-	if committed != nil {
-		for i := range committed.Slices {
-			owned[committed.Slices[i].Worker] = len(committed.Slices[i].Entries)
 		}
 	}
 	free := most - kept

@@ -68,6 +68,9 @@ func (r *Runtime) Applied() (applied, reported int64) {
 func (r *Runtime) Assignment() types.Assignment {
 	r.mu.Lock()
 	c := r.commit
+	if r.fenced {
+		c.Entries = nil
+	}
 	r.mu.Unlock()
 	a := types.Assignment{Version: c.Version, LeaderRevision: c.LeaderRevision, Lifecycle: c.Lifecycle}
 	if len(c.Entries) > 0 {

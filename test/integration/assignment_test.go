@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -70,4 +71,25 @@ func requireNothing(t *testing.T, m *parti.Manager, version int64) {
 	for _, p := range grouptest.Numbered(12) {
 		require.False(t, m.Owns(p))
 	}
+}
+
+// Answers vanish: from the moment at which the lease is over nothing is assigned, though a request still hangs.
+func TestNothingIsAssignedWithoutALease(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		g.Start(3)
+		g.WaitAllRunning(15 * time.Second)
+		for k := range 5 {
+			w := g.Follower()
+			g.Sleep(time.Duration(k) * 700 * time.Millisecond)
+			w.Client.Gate().Hold(natstest.FromServer)
+			for range 2000 {
+				g.Sleep(10 * time.Millisecond)
+				if w.Manager.Status().LeaseLeft == 0 {
+					require.Empty(g.T, w.Manager.Assignment().Partitions)
+				}
+			}
+			w.Client.Gate().Heal()
+			g.WaitAllRunning(time.Minute)
+		}
+	}, grouptest.Partitions(9))
 }
