@@ -269,7 +269,7 @@ func (m *Manager) IsLeader() bool {
 // same. While the worker stops, what it gives back is assigned until a commit takes it away.
 func (m *Manager) Assignment() Assignment {
 	a := m.runtime.Assignment()
-	if h := m.holder.Load(); h == nil || h.Incarnation == "" || m.State() == types.StateStopped {
+	if m.State() == types.StateStopped { // the runtime knows the rest
 		a.Partitions = nil
 	}
 	return a

@@ -91,22 +91,23 @@ func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitti
 	seated := make(map[string]bool, len(view.Members))
 	for id, m := range view.Members {
 		w, ok := r.seatOf(&m, listed[id], now, &s)
-		if ok && w.Target && !m.Plain() && now.Sub(m.Seen) > r.silence {
+		if !ok {
+			continue
+		}
+		if w.Target && !m.Plain() && r.unheard(&m, now) {
 			seated[id] = s.silent(&m, listed[id], now)
 			continue
 		}
-		if ok {
-			at := seat{Worker: w, plain: m.Plain()}
-			if _, drains := r.mandates.drains[id]; drains && w.Target {
-				s.targets--
-				if at.plain { // it cannot say what it has returned, so there is no going one by one
-					continue
-				}
-				r.mandates.drain(&at, listed[id], now, &s)
+		at := seat{Worker: w, plain: m.Plain()}
+		if _, drains := r.mandates.drains[id]; drains && w.Target {
+			s.targets--
+			if at.plain { // it cannot say what it has returned, so there is no going one by one
+				continue
 			}
-			s.seats = append(s.seats, at)
-			seated[id] = true
+			r.mandates.drain(&at, listed[id], now, &s)
 		}
+		s.seats = append(s.seats, at)
+		seated[id] = true
 	}
 	r.recovery.trouble(view.Trouble)
 	missing := make(map[string]bool)
@@ -235,10 +236,13 @@ func (s *sitting) silent(m *Member, slice *plan.Slice, now time.Time) bool {
 	return true
 }
 
+// unheard reports whether nothing was heard of a member for longer than its key lives.
+func (r *roster) unheard(m *Member, now time.Time) bool { return now.Sub(m.Seen) > r.silence }
+
 // silentIn reports whether the view, which may be older than what was heard since, has members that were not heard of for too long.
 func (r *roster) silentIn(view View, now time.Time) bool {
 	for _, m := range view.Members {
-		if now.Sub(m.Seen) > r.silence {
+		if r.unheard(&m, now) {
 			return true
 		}
 	}

@@ -1,6 +1,10 @@
 package consumer
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // course is how far a shared feed has come. It says what its members have got, and what they may have lost: a member without messages of its
 // own is as far as the feed is.
@@ -90,11 +94,8 @@ func (x *run) conclude(c *course) {
 // endCourse ends the course of a feed that is closed.
 func (s *shared) endCourse() {
 	s.mu.Lock()
-	c, members := s.course, make([]*run, 0, len(s.members))
+	c, members := s.course, slices.Collect(maps.Keys(s.members))
 	s.feed, s.course = nil, nil
-	for x := range s.members {
-		members = append(members, x)
-	}
 	s.mu.Unlock()
 	for _, x := range members {
 		x.conclude(c)

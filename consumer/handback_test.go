@@ -54,11 +54,7 @@ func TestPausedMessagesComeAgain(t *testing.T) {
 // A message at which a loop over All was left can be acknowledged behind the loop too.
 func TestAckBehindALoop(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.create()
-		w.publish(5, 4)
-		a := w.join(WithFetchWait(time.Second, 0))
-		w.waitOwned(10 * time.Second)
-		ctx := w.ctx(time.Hour)
+		a, ctx := w.owning(5, 4, WithFetchWait(time.Second, 0))
 		var last Message
 		for m, err := range a.All(ctx) {
 			require.NoError(t, err)
@@ -101,11 +97,7 @@ func TestAckInAHandlerThatFails(t *testing.T) {
 // Ack of messages of two generations of a partition is nil only if both are stored.
 func TestAckOfTwoGenerations(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.create()
-		w.publish(5, 4)
-		a := w.join()
-		w.waitOwned(10 * time.Second)
-		ctx := w.ctx(time.Hour)
+		a, ctx := w.owning(5, 4)
 		old, err := a.Fetch(ctx, 5)
 		require.NoError(t, err)
 		require.Len(t, old, 5)
@@ -126,11 +118,7 @@ func TestAckOfTwoGenerations(t *testing.T) {
 // Where one of two ownerships of a partition is over, Ack says so.
 func TestAckOfTwoOwnerships(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.create()
-		w.publish(5, 4)
-		a := w.join()
-		w.waitOwned(10 * time.Second)
-		ctx := w.ctx(time.Hour)
+		a, ctx := w.owning(5, 4)
 		old, err := a.Fetch(ctx, 5)
 		require.NoError(t, err)
 		a.client.Gate().Cut()
@@ -148,11 +136,7 @@ func TestAckOfTwoOwnerships(t *testing.T) {
 // What is acknowledged while the last commit of a partition is under way is stored too, or refused.
 func TestAckLaterDuringTheLastCommit(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.create()
-		w.publish(200, 4)
-		a := w.join()
-		w.waitOwned(10 * time.Second)
-		ctx := w.ctx(time.Hour)
+		a, ctx := w.owning(200, 4)
 		ms, err := a.Fetch(ctx, 200)
 		require.NoError(t, err)
 		require.Len(t, ms, 200)

@@ -159,6 +159,17 @@ func (w *world) join(opts ...Option) *member {
 	return m
 }
 
+// owning makes the streams, publishes n messages to a partition, and returns a reader that owns all partitions, with a context for what
+// follows.
+func (w *world) owning(n, partition int, opts ...Option) (*member, context.Context) {
+	w.t.Helper()
+	w.create()
+	w.publish(n, partition)
+	m := w.join(opts...)
+	w.waitOwned(10 * time.Second)
+	return m, w.ctx(time.Hour)
+}
+
 func (w *world) make(opts ...Option) *member {
 	w.t.Helper()
 	w.mu.Lock()

@@ -175,7 +175,7 @@ func (w *offsetWriter) next(o Offset) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.store.Load().PutMsg(w.key, raw, w.rev), nil
+	return w.store.Load().PutMsg(w.key, raw, w.rev)
 }
 
 // write tries once.

@@ -90,7 +90,7 @@ func (s *rounds) delay(n int) time.Duration {
 	return s.r.cfg.commitEvery / unhurried * time.Duration(min(max(n, unhurried), unhurried*rarest))
 }
 
-// loop sends what is due until ctx ends, which is when nothing is owned any more.
+// loop sends what is due until ctx ends: when nothing is owned any more, or nobody waits for the rest.
 func (s *rounds) loop(ctx context.Context) {
 	defer func() { _ = s.sub.Unsubscribe() }() // fails on a closed connection only
 	timer := time.NewTimer(time.Hour)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,10 +181,7 @@ func (s *shared) settle(ctx context.Context) bool {
 func (s *shared) open(ctx context.Context, generation uint32, suspect bool) (*feed, error) {
 	s.mu.Lock()
 	s.changed, s.gone = false, 0
-	members := make([]*run, 0, len(s.members))
-	for x := range s.members {
-		members = append(members, x)
-	}
+	members := slices.Collect(maps.Keys(s.members))
 	s.mu.Unlock()
 	if len(members) == 0 {
 		return nil, errMoved

@@ -2,19 +2,14 @@ package kv
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // PutMsg returns the message by which Put would store value, for those who have many writes under way at once and wait for none: they
 // publish it with a Reply of their own, and give the answer to PutAnswer.
-func (s *Store) PutMsg(key string, value []byte, expect uint64) *nats.Msg {
-	return &nats.Msg{
-		Subject: s.publishSubject(key), Data: value,
-		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(expect, 10)}},
-	}
+func (s *Store) PutMsg(key string, value []byte, expect uint64) (*nats.Msg, error) {
+	return s.batchMsg(Write{Key: key, Value: value, Expect: expect})
 }
 
 // PutAnswer returns the new revision from the server's answer, or false where that says anything else: Put tells the reasons apart, and says what may

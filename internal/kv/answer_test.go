@@ -15,7 +15,9 @@ func TestPutMsg(t *testing.T) {
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
 	put := func(value string, expect uint64) (uint64, bool) {
-		m, err := c.JS().Conn().RequestMsgWithContext(t.Context(), s.PutMsg("a.b", []byte(value), expect))
+		msg, err := s.PutMsg("a.b", []byte(value), expect)
+		require.NoError(t, err)
+		m, err := c.JS().Conn().RequestMsgWithContext(t.Context(), msg)
 		require.NoError(t, err)
 		return kv.PutAnswer(m)
 	}

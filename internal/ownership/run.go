@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,9 +55,7 @@ type userCode struct {
 //
 //go:noinline
 func (run *run) owner() *types.Ownership {
-	o := &types.Ownership{Partition: run.user.partition, Epoch: run.epoch, Holder: *run.user.holder}
-	o.Partition.Keys = slices.Clone(o.Partition.Keys)
-	return o
+	return &types.Ownership{Partition: run.user.partition.Clone(), Epoch: run.epoch, Holder: *run.user.holder}
 }
 
 // launch begins a run. Held: mu.

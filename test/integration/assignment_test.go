@@ -76,8 +76,7 @@ func requireNothing(t *testing.T, m *parti.Manager, version int64) {
 // Answers vanish: from the moment at which the lease is over nothing is assigned, though a request still hangs.
 func TestNothingIsAssignedWithoutALease(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {
-		g.Start(3)
-		g.WaitAllRunning(15 * time.Second)
+		settled(g, 3)
 		for k := range 5 {
 			w := g.Follower()
 			g.Sleep(time.Duration(k) * 700 * time.Millisecond)
