@@ -1,6 +1,7 @@
 package fence_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -209,13 +210,12 @@ func TestKVRace(t *testing.T) {
 func TestKVRaceOnThreeServers(t *testing.T) {
 	c := natstest.NewCluster(t, 3)
 	client := c.Connect("a")
-	plain, err := client.JS().CreateKeyValue(within(t, 30*time.Second), jetstream.KeyValueConfig{
-		Bucket: "sink", Storage: jetstream.MemoryStorage, History: 64, Replicas: 3,
+	var s sink
+	c.Repeat(func(ctx context.Context) (err error) {
+		s, err = makeSink(ctx, client, jetstream.KeyValueConfig{Replicas: 3})
+		return err
 	})
-	require.NoError(t, err)
 	c.StreamLeader("KV_sink")
-	kv, err := fence.OpenKV(t.Context(), client.JS(), "sink")
-	require.NoError(t, err)
 	n := 0
-	race(t, sink{kv, plain, client}, func(name string) *natstest.Client { n++; return c.Connect(name, n%3) })
+	race(t, s, func(name string) *natstest.Client { n++; return c.Connect(name, n%3) })
 }

@@ -23,11 +23,19 @@ type sink struct {
 
 func newSink(t *testing.T, c *natstest.Client) sink {
 	t.Helper()
-	plain, err := c.JS().CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "sink", Storage: jetstream.MemoryStorage, History: 64})
+	s, err := makeSink(t.Context(), c, jetstream.KeyValueConfig{})
 	require.NoError(t, err)
-	kv, err := fence.OpenKV(t.Context(), c.JS(), "sink")
-	require.NoError(t, err)
-	return sink{kv, plain, c}
+	return s
+}
+
+func makeSink(ctx context.Context, c *natstest.Client, cfg jetstream.KeyValueConfig) (sink, error) {
+	cfg.Bucket, cfg.Storage, cfg.History = "sink", jetstream.MemoryStorage, 64
+	plain, err := c.JS().CreateOrUpdateKeyValue(ctx, cfg)
+	if err != nil {
+		return sink{}, err
+	}
+	kv, err := fence.OpenKV(ctx, c.JS(), cfg.Bucket)
+	return sink{kv, plain, c}, err
 }
 
 func TestKVRefusesLowerEpochs(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/groupspec"
 )
 
@@ -25,6 +26,7 @@ workers when they begin to lead. That names
     workers with another list start, it follows within -poll. A static list of more than 256 KiB is taken from the last commit.
   - the strategy, if it is one of this module with its default settings: sticky, round-robin, consistent-hash, weighted-consistent-hash
   - the settings that are the leader's
+Workers leave it in the background of their start, so a coordinator that starts with them waits 10 s for it.
 The flags -partitions, -source-kv, -strategy and -max-workers replace what the workers say. Refused, with exit code 3, are groups whose
 workers have left nothing, and those whose source or strategy is code of their own: only a process with that code can lead them, as a
 parti.Manager with parti.RoleCoordinator. With -all they are logged and left alone, and looked at again at every -poll.
@@ -34,6 +36,9 @@ A coordinator makes streams anew that vanish under it, like any worker: end it b
 
 // startPatience is for how long a coordinator tries to claim an ID.
 const startPatience = time.Minute
+
+// specPatience is for how long it waits for the spec of a group that exists: workers leave theirs in the background of their start.
+const specPatience = 10 * time.Second
 
 // stopPatience is for how long it tries to hand over.
 const stopPatience = 10 * time.Second
@@ -183,9 +188,7 @@ func (k *coordinator) keep(ctx context.Context, ns string) error {
 
 // lead makes a Manager for the group and keeps it until ctx ends or the spec has changed.
 func (k *coordinator) lead(ctx context.Context, ns string) (err error) {
-	call, cancel := context.WithTimeout(ctx, defaultTimeout)
-	m, spec, err := k.manager(call, k.c.js, ns)
-	cancel()
+	m, spec, err := k.managerSoon(ctx, ns)
 	if err != nil {
 		return err
 	}
@@ -213,6 +216,19 @@ func (k *coordinator) lead(ctx context.Context, ns string) (err error) {
 		}
 	}
 	return nil
+}
+
+// managerSoon makes a Manager, as soon as the group's workers have told what it needs to know.
+func (k *coordinator) managerSoon(ctx context.Context, ns string) (*parti.Manager, *groupspec.Spec, error) {
+	retry := backoff.New(20*time.Millisecond, time.Second)
+	for end := time.Now().Add(specPatience); ; {
+		call, cancel := context.WithTimeout(ctx, defaultTimeout)
+		m, spec, err := k.manager(call, k.c.js, ns)
+		cancel()
+		if !errors.Is(err, errUntold) || time.Now().After(end) || backoff.Sleep(ctx, retry.Next()) != nil {
+			return m, spec, err
+		}
+	}
 }
 
 // changed reports whether the group can be led in another way than by the spec. What cannot be read now has not changed.

@@ -97,8 +97,7 @@ func (l *leading) source(ctx context.Context, js jetstream.JetStream, ns string,
 		return source.NewKV(js, bucket, key), nil
 	}
 	if spec == nil {
-		return nil, cannot(ns, "none of its workers has told yet where its partitions come from; workers do when they begin to lead, and "+
-			"parti.RoleFollower when they start; %s", help)
+		return nil, cannot(ns, "%w; workers do when they begin to lead, and parti.RoleFollower when they start; %s", errUntold, help)
 	}
 	switch from := spec.Source; from.Kind {
 	case groupspec.Numbered:

@@ -53,6 +53,9 @@ var errUsage = errors.New("usage")
 // errCannotLead is wrapped by reasons for which a group cannot be led from here.
 var errCannotLead = errors.New("cannot be led from here")
 
+// errUntold is one of them, which time may cure.
+var errUntold = errors.New("none of its workers has told yet where its partitions come from")
+
 func commands() []command {
 	return []command{
 		{name: "inspect", args: "<namespace>", summary: "show a group: leader, workers, what nobody owns, orders", define: defineInspect},

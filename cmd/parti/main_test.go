@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/groupspec"
+	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/strategy"
@@ -74,7 +76,11 @@ func (b bench) background(args ...string) (stdout, stderr *buffer, end func() in
 		cancel()
 		return <-code
 	})
-	b.t.Cleanup(func() { end() })
+	b.t.Cleanup(func() {
+		if end(); b.t.Failed() {
+			b.t.Logf("%v printed %s%s", args, out.String(), errs.String())
+		}
+	})
 	return &out, &errs, end
 }
 
@@ -212,6 +218,31 @@ func TestCoordinator(t *testing.T) {
 	b.WaitFor(10*time.Second, "the other leads", func() bool { return w.Status().Leader == "coordinator-1" })
 	b.waitOwned(12, w, w2)
 	require.Equal(t, exitDone, endOther())
+}
+
+// A coordinator that starts together with the first worker waits for what that one leaves in the background; not for ever.
+func TestCoordinatorIsEarly(t *testing.T) {
+	b := newBench(t)
+	w := b.worker("orders", numbers(8), strategy.Sticky(), parti.WithRole(parti.RoleFollower))
+	buckets, err := kv.OpenBuckets(t.Context(), b.Connect("admin").JS(), "orders")
+	require.NoError(t, err)
+	var told kv.Entry
+	b.WaitFor(10*time.Second, "it has told", func() bool {
+		told, err = buckets.Control.Get(t.Context(), groupspec.Key)
+		return err == nil && !told.Absent()
+	})
+	taken, err := buckets.Control.Delete(t.Context(), groupspec.Key, told.Revision)
+	require.NoError(t, err)
+	code, _, errs := b.run("coordinator", "orders")
+	require.Equal(t, exitRefused, code)
+	require.Contains(t, errs, "none of its workers has told yet")
+
+	_, _, end := b.background("coordinator", "orders")
+	time.Sleep(300 * time.Millisecond)
+	_, err = buckets.Control.Put(t.Context(), groupspec.Key, told.Value, taken, 0)
+	require.NoError(t, err)
+	b.waitOwned(8, w)
+	require.Equal(t, exitDone, end())
 }
 
 // What is not the command's to lead is refused, in words, unless the flags say what is missing.

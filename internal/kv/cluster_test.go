@@ -1,6 +1,7 @@
 package kv_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,12 +19,21 @@ func TestReplicated(t *testing.T) {
 	cluster := natstest.NewCluster(t, 3)
 	cfg := memory()
 	cfg.Replicas, cfg.Storage, cfg.HeartbeatTTL = 3, jetstream.FileStorage, 2*time.Second
-	b := ensure(t, cluster.Connect("a"), cfg)
+	b := replicated(t, cluster, cluster.Connect("a"), cfg)
 	t.Run("revisions of batches", func(t *testing.T) { replicatedBatches(t, cluster, cfg) })
 	t.Run("expiry", func(t *testing.T) { replicatedExpiry(t, cluster, b) })
 	t.Run("list", func(t *testing.T) { replicatedList(t, cluster, b) })
 	t.Run("full", func(t *testing.T) { replicatedFull(t, cluster, cfg) })
-	t.Run("no leader", func(t *testing.T) { replicatedOutage(t, cluster, b) }) // stops servers: the last one
+	t.Run("no leader", func(t *testing.T) { replicatedOutage(t, cluster, b, cfg) }) // stops servers: the last one
+}
+
+func replicated(t *testing.T, cluster *natstest.Cluster, c *natstest.Client, cfg kv.BucketConfig) (b kv.Buckets) {
+	t.Helper()
+	cluster.Repeat(func(ctx context.Context) (err error) {
+		b, err = kv.EnsureBuckets(ctx, c.JS(), cfg)
+		return err
+	})
+	return b
 }
 
 // Writers race with batches and single writes from all servers; every revision that a batch reports is the one stored.
@@ -32,13 +42,14 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 	sub, err := cluster.Connect("sub").Conn().SubscribeSync(kv.LiveSubject(ns, "*.*"))
 	require.NoError(t, err)
 	require.NoError(t, sub.SetPendingLimits(-1, -1))
+	cluster.WaitInterest(kv.LiveSubject(ns, "all.contend"))
 	var (
 		wg      sync.WaitGroup
 		mu      sync.Mutex
 		claimed = map[uint64]string{}
 	)
 	for w := range writers {
-		s := ensure(t, cluster.Connect("w", w%3), cfg).Control
+		s := replicated(t, cluster, cluster.Connect("w", w%3), cfg).Control
 		wg.Go(func() {
 			revs := make([]uint64, size)
 			conflicts := 0
@@ -79,7 +90,7 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 	wg.Wait()
 	seen := 0
 	for seen < writers*rounds*size {
-		m, err := sub.NextMsg(5 * time.Second)
+		m, err := sub.NextMsg(30 * time.Second)
 		require.NoError(t, err, "after %d", seen)
 		e, err := kv.ParseLive(ns, m)
 		require.NoError(t, err)
@@ -105,12 +116,16 @@ func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	sub, err := cluster.Connect("sub").Conn().SubscribeSync(kv.LiveSubject(ns, "heartbeat.*"))
 	require.NoError(t, err)
 	require.NoError(t, sub.SetPendingLimits(-1, -1))
-	start := time.Now() // what a lease is counted from
-	_, err = b.Heartbeat.Create(t.Context(), "heartbeat.a", nil, 0)
+	cluster.WaitInterest(kv.LiveSubject(ns, "heartbeat.a"))
+	var start time.Time // what a lease is counted from
+	_, err = available(func() (uint64, error) {
+		start = time.Now()
+		return b.Heartbeat.Create(t.Context(), "heartbeat.a", nil, 0)
+	})
 	require.NoError(t, err)
-	_, err = sub.NextMsg(time.Second)
+	_, err = sub.NextMsg(30 * time.Second)
 	require.NoError(t, err)
-	m, err := sub.NextMsg(10 * time.Second)
+	m, err := sub.NextMsg(30 * time.Second)
 	require.NoError(t, err)
 	e, err := kv.ParseLive(ns, m)
 	require.NoError(t, err)
@@ -118,7 +133,7 @@ func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	t.Logf("R3 file: expiry after %v of %v", time.Since(start), b.Heartbeat.HeartbeatTTL())
 	require.GreaterOrEqual(t, time.Since(start), b.Heartbeat.HeartbeatTTL(), "never before its time")
 	// Who heard the marker writes over it, whatever the replica that Create would read knows.
-	again, err := b.Heartbeat.Put(t.Context(), "heartbeat.a", nil, e.Revision, 0)
+	again, err := available(func() (uint64, error) { return b.Heartbeat.Put(t.Context(), "heartbeat.a", nil, e.Revision, 0) })
 	require.NoError(t, err)
 	require.Greater(t, again, e.Revision)
 }
@@ -127,8 +142,11 @@ func replicatedList(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	fill(t, b.Control, "list", 200)
 	short := 0
 	for range 20 {
-		l, err := b.Control.List(t.Context(), "list.*")
-		require.NoError(t, err)
+		var l map[string]kv.Entry
+		cluster.Repeat(func(ctx context.Context) (err error) {
+			l, err = b.Control.List(ctx, "list.*")
+			return err
+		})
 		if len(l) < 200 { // its replica lags: the doc says so
 			short++
 		}
@@ -136,10 +154,9 @@ func replicatedList(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 	t.Logf("%d of 20 listings were of a lagging replica", short)
 }
 
-func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
+func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets, cfg kv.BucketConfig) {
 	leader := cluster.StreamLeader(b.Control.Stream())
-	c := cluster.Connect("x", leader)
-	s := ensure(t, c, kv.BucketConfig{Namespace: ns, HeartbeatTTL: 2 * time.Second, Replicas: 3, Storage: jetstream.FileStorage}).Control
+	s := replicated(t, cluster, cluster.Connect("x", leader), cfg).Control
 	cluster.Isolate(leader)
 	// The old leader takes the write and cannot finish it.
 	_, err := s.Put(within(t, 500*time.Millisecond), "outage.a", nil, 0, 0)
@@ -159,5 +176,5 @@ func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 func replicatedFull(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketConfig) {
 	cfg.Namespace = "full"
 	c := cluster.Connect("full")
-	fullBucket(t, c, ensure(t, c, cfg).Control)
+	fullBucket(t, c, replicated(t, cluster, c, cfg).Control)
 }

@@ -16,11 +16,14 @@ import (
 // limit sets limits on the bucket's stream, as an operator does.
 func limit(t *testing.T, c *natstest.Client, s *kv.Store, change func(*jetstream.StreamConfig)) {
 	t.Helper()
-	stream, err := c.JS().Stream(t.Context(), s.Stream())
-	require.NoError(t, err)
-	cfg := stream.CachedInfo().Config
+	cfg := stream(t, c, s).CachedInfo().Config
 	change(&cfg)
-	_, err = c.JS().UpdateStream(t.Context(), cfg)
+	var err error
+	for range 6 {
+		if _, err = c.JS().UpdateStream(t.Context(), cfg); err == nil {
+			return
+		}
+	}
 	require.NoError(t, err)
 }
 
@@ -49,30 +52,34 @@ func TestFullBucket(t *testing.T) {
 
 // fullBucket reads what the stream's leader says: a replica may lag behind.
 func fullBucket(t *testing.T, c *natstest.Client, s *kv.Store) {
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, time.Minute)
+	put := func(key string, value []byte, expect uint64) (uint64, error) {
+		return available(func() (uint64, error) { return s.Put(ctx, key, value, expect, 0) })
+	}
+	batch := func(writes ...kv.Write) error {
+		_, err := available(func() ([]uint64, error) { return s.Batch(ctx, writes) })
+		return err
+	}
 	before := stored(t, c, s)
-	rev, err := s.Put(ctx, "full.one", []byte("x"), 0, 0)
+	rev, err := put("full.one", []byte("x"), 0)
 	require.NoError(t, err)
 	limit(t, c, s, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = int64(before) + 1 })
 	const full = "the bucket is full: raise the limits of its stream"
-	_, err = s.Put(ctx, "full.two", nil, 0, 0)
+	_, err = put("full.two", nil, 0)
 	refused(t, err, "maximum messages exceeded", full)
-	_, err = s.Create(ctx, "full.two", nil, 0)
+	_, err = available(func() (uint64, error) { return s.Create(ctx, "full.two", nil, 0) })
 	refused(t, err, full)
-	_, err = s.Batch(ctx, []kv.Write{{Key: "full.two"}, {Key: "full.three"}})
-	refused(t, err, full)
-	_, err = s.Batch(ctx, []kv.Write{{Key: "full.one", Expect: rev}})
-	refused(t, err, full) // the value that it would replace counts
+	refused(t, batch(kv.Write{Key: "full.two"}, kv.Write{Key: "full.three"}), full)
+	refused(t, batch(kv.Write{Key: "full.one", Expect: rev}), full) // the value that it would replace counts
 	limit(t, c, s, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs, cfg.MaxBytes = -1, 2000 })
 	big := bytes.Repeat([]byte("x"), 2000)
-	_, err = s.Put(ctx, "full.one", big, rev, 0)
+	_, err = put("full.one", big, rev)
 	refused(t, err, "maximum bytes exceeded", full)
-	_, err = s.Batch(ctx, []kv.Write{{Key: "full.one", Value: big, Expect: rev}})
-	refused(t, err, full)
+	refused(t, batch(kv.Write{Key: "full.one", Value: big, Expect: rev}), full)
 
 	require.Equal(t, before+1, stored(t, c, s))
 	limit(t, c, s, func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = -1 })
-	_, err = s.Put(ctx, "full.one", nil, rev, 0)
+	_, err = put("full.one", nil, rev)
 	require.NoError(t, err, "nothing was written over it")
 }
 

@@ -26,7 +26,7 @@ func fill(t testing.TB, s *kv.Store, prefix string, n int) {
 		for i := range writes {
 			writes[i] = kv.Write{Key: fmt.Sprintf("%s.%d", prefix, done+i), Value: []byte(strconv.Itoa(done + i)), Any: true}
 		}
-		_, err := s.Batch(t.Context(), writes)
+		_, err := available(func() ([]uint64, error) { return s.Batch(t.Context(), writes) })
 		require.NoError(t, err)
 		done += size
 	}

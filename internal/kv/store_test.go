@@ -108,9 +108,20 @@ func TestExpiryLeavesAMarker(t *testing.T) {
 // stored is the number of messages in the bucket's stream.
 func stored(t *testing.T, c *natstest.Client, s *kv.Store) uint64 {
 	t.Helper()
-	stream, err := c.JS().Stream(t.Context(), s.Stream())
+	return stream(t, c, s).CachedInfo().State.Msgs
+}
+
+// stream asks again where nobody answers: a replicated stream may have no leader.
+func stream(t *testing.T, c *natstest.Client, s *kv.Store) (stream jetstream.Stream) {
+	t.Helper()
+	var err error
+	for range 6 {
+		if stream, err = c.JS().Stream(t.Context(), s.Stream()); err == nil {
+			return stream
+		}
+	}
 	require.NoError(t, err)
-	return stream.CachedInfo().State.Msgs
+	return nil
 }
 
 func TestDeleteMarkersEndByThemselves(t *testing.T) {

@@ -253,3 +253,10 @@ func BenchmarkSinglePut(b *testing.B) {
 		}
 	}
 }
+
+func bucket(t *testing.T, c *Client) jetstream.KeyValue {
+	t.Helper()
+	kv, err := c.JS().KeyValue(t.Context(), "b")
+	require.NoError(t, err)
+	return kv
+}

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -36,8 +37,8 @@ type Cluster struct {
 // NewCluster runs n servers until the test ends, and returns when JetStream is ready for replicated streams. Options apply to
 // each server.
 //
-// An election may need a second attempt when the machine is busy, which takes 4 to 9 s: longer than nats.go waits by default,
-// so give a request that makes a stream a context with a longer deadline.
+// An election may need a second attempt when the machine is busy, which takes 4 to 9 s: longer than nats.go waits by default. A request
+// of JetStream's that is sent meanwhile is never answered, so wrap it in Repeat.
 func NewCluster(tb testing.TB, n int, opts ...Option) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb, servers: make([]*Server, n), gates: make([][]*Gate, n)}
@@ -224,6 +225,26 @@ func (c *Cluster) StreamLeaders(stream string) []int {
 func (c *Cluster) WaitFor(d time.Duration, what string, cond func() bool) {
 	c.tb.Helper()
 	waitFor(c.tb, false, d, what, cond)
+}
+
+// requestTimeout bounds one try of a request: an answer takes milliseconds, and without a leader there is none.
+const requestTimeout = 5 * time.Second
+
+// Repeat sends a request until it succeeds, and ends the test if it does not within 30 s. The request must be one that may be repeated.
+func (c *Cluster) Repeat(request func(ctx context.Context) error) {
+	c.tb.Helper()
+	for end := time.Now().Add(clusterTimeout); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(c.tb.Context(), requestTimeout)
+		err := request(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case time.Now().After(end):
+			c.tb.Fatal(err)
+		}
+		c.tb.Log("repeated after:", err)
+	}
 }
 
 // target is a server's address for routes, which is known once it has started.

@@ -14,12 +14,12 @@ func TestClusterIsolatesStreamLeader(t *testing.T) {
 	start := time.Now()
 	c := NewCluster(t, 3)
 	t.Logf("ready after %v", time.Since(start).Round(time.Millisecond))
-	kv := create(t, c.Connect("creator"))
+	kv := create(t, c, c.Connect("creator"))
 	c.WaitFor(clusterTimeout, "the first write", func() bool { return put(t, kv, "0") })
 
 	old := c.StreamLeader("KV_b")
-	inside := bucket(t, c.Connect("inside", old))
-	outside := bucket(t, c.Connect("outside", (old+1)%3))
+	inside := open(t, c, c.Connect("inside", old))
+	outside := open(t, c, c.Connect("outside", (old+1)%3))
 	c.Isolate(old)
 	require.False(t, put(t, inside, "inside"))
 	cut := time.Now()
@@ -36,7 +36,7 @@ func TestClusterIsolatesStreamLeader(t *testing.T) {
 // A client that may use all servers moves on when its server stops, and the stopped one catches up later.
 func TestClusterStopServer(t *testing.T) {
 	c := NewCluster(t, 3)
-	kv := create(t, c.Connect("a"))
+	kv := create(t, c, c.Connect("a"))
 	c.StopServer(0)
 	stopped := time.Now()
 	c.WaitFor(clusterTimeout, "a write without the server", func() bool { return put(t, kv, "v") })
@@ -56,22 +56,21 @@ func TestClusterStopServer(t *testing.T) {
 	})
 }
 
-// create makes a replicated bucket, with the patience for an election.
-func create(t *testing.T, c *Client) jetstream.KeyValue {
+func create(t *testing.T, cluster *Cluster, c *Client) (kv jetstream.KeyValue) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), clusterTimeout)
-	defer cancel()
-	kv, err := c.JS().CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: 3})
-	require.NoError(t, err)
+	cluster.Repeat(func(ctx context.Context) (err error) {
+		kv, err = c.JS().CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: 3})
+		return err
+	})
 	return kv
 }
 
-func bucket(t *testing.T, c *Client) jetstream.KeyValue {
+func open(t *testing.T, cluster *Cluster, c *Client) (kv jetstream.KeyValue) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), clusterTimeout)
-	defer cancel()
-	kv, err := c.JS().KeyValue(ctx, "b")
-	require.NoError(t, err)
+	cluster.Repeat(func(ctx context.Context) (err error) {
+		kv, err = c.JS().KeyValue(ctx, "b")
+		return err
+	})
 	return kv
 }
 

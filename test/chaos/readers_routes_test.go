@@ -50,10 +50,12 @@ func newClusterGroup(t *testing.T, s setup) *clusterGroup {
 	g := &clusterGroup{t: t, setup: s, ledger: ledger.New(s.Partitions), began: time.Now(), produced: make([]int, s.Partitions)}
 	g.c = natstest.NewCluster(t, 3)
 	g.js = g.connect("parent", 0).JS()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, g.layout().CreateStreams(ctx, g.js, jetstream.StreamConfig{Replicas: 3}))
-	require.NoError(t, ledger.KeepOffsets(ctx, g.js, consumer.DefaultOffsetsBucket, 3, jetstream.FileStorage))
+	g.c.Repeat(func(ctx context.Context) error {
+		return g.layout().CreateStreams(ctx, g.js, jetstream.StreamConfig{Replicas: 3})
+	})
+	g.c.Repeat(func(ctx context.Context) error {
+		return ledger.KeepOffsets(ctx, g.js, consumer.DefaultOffsetsBucket, 3, jetstream.FileStorage)
+	})
 	return g
 }
 
