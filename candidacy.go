@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/partigo/parti/assignment"
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/types"
@@ -66,6 +67,44 @@ func (m *Manager) stepDown(t election.Term, cause error, commits uint64) {
 			c.resting = false
 		}
 	})
+}
+
+const (
+	// sourcePatience is for how long the source of a leader may fail before another one is to try its own. It doubles with every term that ended
+	// so, mostPatience times at most: where nobody's source answers, the lead goes round ever more slowly.
+	sourcePatience = 30 * time.Second
+	mostPatience   = 5
+)
+
+// sourced takes note of the outcome of a leader's look at the source: failed in a row, since when. It returns an error when the lead is to be
+// given up, because the source may fail here only: then new partitions would never be assigned. It stays where nobody else could lead.
+func (m *Manager) sourced(err error, failed int, since time.Time) error {
+	l := &m.lead
+	if err == nil {
+		l.sourceless = 0
+		return nil
+	}
+	stalled := time.Since(since)
+	if failed < stalledListings || stalled < sourcePatience<<min(l.sourceless, mostPatience) {
+		return nil
+	}
+	calc := l.calculator()
+	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID()) {
+		return nil
+	}
+	l.sourceless++
+	return fmt.Errorf("the source has not answered for %v: %w", stalled.Round(time.Second), err)
+}
+
+// mayFollow reports whether a worker other than self is there that may lead.
+func mayFollow(v assignment.View, self string) bool {
+	for _, w := range v.Members {
+		leaving := w.State.Gone() || w.State == types.WorkerDraining
+		if !w.Plain() && !w.Unreadable && !leaving && w.Role.MayLead() && w.WorkerID != self {
+			return true
+		}
+	}
+	return false
 }
 
 // repeatStuck is how soon it is said again that the newest commit cannot be read, and a leader reads it again: later than it takes one to give

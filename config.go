@@ -24,8 +24,9 @@ const (
 	Available
 )
 
-// Config holds every setting of a Manager. [DefaultConfig] explains the defaults; a zero duration means the default. All
-// workers of a namespace must agree on HeartbeatTTL and should agree on the rest.
+// Config holds every setting of a Manager. One rule holds for all: zero means the default, which [DefaultConfig] explains; only
+// Namespace has to be set. A negative duration means none, where a group can do without: no window, no cooldown, no damping, no grace.
+// Without a HandoffTimeout there is no end to the wait. All workers of a namespace must agree on HeartbeatTTL and should agree on the rest.
 type Config struct {
 	// Namespace isolates a group: its buckets are <Namespace>-control and <Namespace>-heartbeat.
 	Namespace string
@@ -41,7 +42,7 @@ type Config struct {
 	// UnlabeledPolicy says who gets partitions without a label: workers without labels, or (types.UnlabeledShared) all.
 	UnlabeledPolicy types.UnlabeledPolicy
 	// LabelSpillGrace is how long nobody may have carried a label before partitions with it are placed like those without one; until
-	// then they are parked. 0 is no default here but means at once; types.NeverSpill: never.
+	// then they are parked. Negative: at once; types.NeverSpill, the default: never.
 	LabelSpillGrace time.Duration
 
 	// HeartbeatInterval is how often a worker shows that it lives; HeartbeatTTL is how long the server believes it. A crash is
@@ -52,17 +53,18 @@ type Config struct {
 	LeaderLease time.Duration
 
 	// ColdStartWindow and ScaleWindow are upper bounds of the wait for further joins, before the first commit and before any
-	// later one. They end as soon as nobody has joined for SettleDelay, or ExpectedWorkers (where not 0) are there.
+	// later one. They end as soon as nobody has joined for SettleDelay, or ExpectedWorkers (where not 0) are there. Negative: no wait; a
+	// negative SettleDelay ends both windows as soon as they begin.
 	ColdStartWindow time.Duration
 	ScaleWindow     time.Duration
 	SettleDelay     time.Duration
 	ExpectedWorkers int
 	// MaxWorkers, where not 0, is how many workers are given partitions at most. Those beyond stand by.
 	MaxWorkers int
-	// Cooldown is the shortest time between two commits made for joins.
+	// Cooldown is the shortest time between two commits made for joins. Negative: none.
 	Cooldown time.Duration
 	// DampingPeriod is how long a worker that died soon after it was given others' partitions is given none when it is back. It doubles
-	// each time that happens, up to ten times as long. 0: no damping.
+	// each time that happens, up to ten times as long. Negative: no damping.
 	DampingPeriod time.Duration
 
 	// Ownership chooses between Exclusive and Available.
@@ -122,7 +124,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Config returns the settings in force. It is a copy.
+// Config returns the settings in force, defaults filled in. It is a copy.
 func (m *Manager) Config() Config {
 	c := m.set.Config
 	c.Labels = slices.Clone(c.Labels)
@@ -134,13 +136,14 @@ func (c *Config) timing() heartbeat.Timing {
 	return heartbeat.DefaultTiming(c.HeartbeatTTL, c.HeartbeatInterval)
 }
 
-// setDefaults gives every zero duration and missing dependency its default.
+// setDefaults gives everything that is zero its default. A Namespace has none here: one that was forgotten would join another group.
 func (c *Config) setDefaults() {
 	d := DefaultConfig()
 	for _, f := range []struct{ have, def *time.Duration }{
 		{&c.HeartbeatInterval, &d.HeartbeatInterval}, {&c.HeartbeatTTL, &d.HeartbeatTTL}, {&c.LeaderLease, &d.LeaderLease},
 		{&c.ColdStartWindow, &d.ColdStartWindow}, {&c.ScaleWindow, &d.ScaleWindow}, {&c.SettleDelay, &d.SettleDelay},
-		{&c.Cooldown, &d.Cooldown}, {&c.DrainTimeout, &d.DrainTimeout}, {&c.HandoffTimeout, &d.HandoffTimeout},
+		{&c.Cooldown, &d.Cooldown}, {&c.DampingPeriod, &d.DampingPeriod}, {&c.LabelSpillGrace, &d.LabelSpillGrace},
+		{&c.DrainTimeout, &d.DrainTimeout}, {&c.HandoffTimeout, &d.HandoffTimeout},
 		{&c.StartTimeout, &d.StartTimeout}, {&c.DegradedWarn, &d.DegradedWarn}, {&c.DegradedError, &d.DegradedError},
 		{&c.DegradedCritical, &d.DegradedCritical},
 	} {
@@ -173,8 +176,11 @@ func (c *Config) setDefaults() {
 }
 
 // Validate reports everything that is wrong, joined; each error wraps [ErrInvalidConfig], [ErrInvalidWorkerID] or
-// [ErrInvalidLabel] and says what to write instead.
+// [ErrInvalidLabel] and says what to write instead. What is zero is taken for its default.
 func (c *Config) Validate() error {
+	full := *c
+	full.setDefaults()
+	c = &full
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
@@ -207,13 +213,8 @@ func (c *Config) Validate() error {
 			bad("%s is %v: use a positive duration, or 0 for the default", name, d)
 		}
 	}
-	positive("ColdStartWindow", c.ColdStartWindow)
-	positive("ScaleWindow", c.ScaleWindow)
-	positive("SettleDelay", c.SettleDelay)
-	positive("Cooldown", c.Cooldown)
 	positive("DrainTimeout", c.DrainTimeout)
 	positive("StartTimeout", c.StartTimeout)
-	positive("DampingPeriod", c.DampingPeriod)
 	if c.DegradedWarn < 0 || c.DegradedError < c.DegradedWarn || c.DegradedCritical < c.DegradedError {
 		bad("DegradedWarn, DegradedError and DegradedCritical are %v, %v and %v: use positive durations that do not fall",
 			c.DegradedWarn, c.DegradedError, c.DegradedCritical)

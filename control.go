@@ -64,7 +64,8 @@ func WithoutWaiting() ControlOption { return func(c *control) { c.accepted = tru
 // It returns when the worker neither owns nor runs anything, or with [ErrRefused] and the reason: an unknown worker, the last one that can
 // be given partitions, the only one that carries a label. If ctx ends before, the order stands all the same, and the
 // answer says how far it has come; without a deadline it waits 30 s at most. An order that no leader has answered within ten minutes is
-// void. [ErrNoGroup] says that nobody uses the namespace. Anybody with access to the control bucket may call it, also from outside of the group.
+// void. [ErrNoGroup] says that nobody uses the namespace, [ErrOrderGone] that somebody has removed the order or put another one in its
+// place. Anybody with access to the control bucket may call it, also from outside of the group.
 func Drain(ctx context.Context, js jetstream.JetStream, namespace, worker string, opts ...ControlOption) (ControlAnswer, error) {
 	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlDrain, Worker: worker}, orderTTL, opts)
 }
@@ -211,11 +212,11 @@ func (c *control) await(ctx context.Context, store *kv.Store, key string, revisi
 		case err != nil, e.Revision <= revision:
 			continue // not answered, an old state, or no answer from the server; ctx bounds it
 		case e.Absent():
-			return answer, fmt.Errorf("parti: the order %s is gone: it was deleted, or has expired unanswered", key)
+			return answer, fmt.Errorf("%w: %s was deleted, or has expired unanswered", ErrOrderGone, key)
 		}
 		o, err := types.DecodeControlOrder(key, e.Value)
 		if err != nil || o.Kind != c.order.Kind && o.State != types.ControlRefused || !o.At.Equal(c.order.At) || o.State == types.ControlOpen {
-			return answer, fmt.Errorf("parti: another order has taken the place of this one under %s", key)
+			return answer, fmt.Errorf("%w: another one has taken its place under %s", ErrOrderGone, key)
 		}
 		answer = ControlAnswer{Key: key, State: o.State, Reason: o.Reason, By: o.By, At: o.AnsweredAt}
 		switch {

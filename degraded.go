@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,13 +37,23 @@ const (
 	AlertCritical
 )
 
+var alertLevelNames = [...]string{"over", "warn", "error", "critical"}
+
 // String returns "over", "warn", "error" or "critical".
-func (l AlertLevel) String() string {
-	return [...]string{"over", "warn", "error", "critical"}[min(l, AlertCritical)]
-}
+func (l AlertLevel) String() string { return alertLevelNames[min(l, AlertCritical)] }
 
 // MarshalText returns what String does, so that the level is readable in JSON and in structured logs.
 func (l AlertLevel) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText takes the name of a level, and nothing else.
+func (l *AlertLevel) UnmarshalText(text []byte) error {
+	i := slices.Index(alertLevelNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%w: alert level %.64q: use one of %s", ErrMalformed, text, strings.Join(alertLevelNames[:], ", "))
+	}
+	*l = AlertLevel(i)
+	return nil
+}
 
 // Alert tells that the Manager has been degraded for so long that somebody should look, or no longer is.
 type Alert struct {
@@ -178,9 +190,9 @@ const (
 	stalledFor = 2
 )
 
-// listed takes note of the outcome of a leader's listing: failed in a row, since when. It returns an error when the lead is to be
+// listed takes note of the outcome of a listing in a term: failed in a row, since when. It returns an error when the lead is to be
 // given up: a leader that sees nobody repairs nothing.
-func (m *Manager) listed(err error, failed int, since time.Time) error {
+func (m *Manager) listed(term uint64, err error, failed int, since time.Time) error {
 	if err == nil {
 		m.health.recover(causeListing)
 		return nil
@@ -189,7 +201,7 @@ func (m *Manager) listed(err error, failed int, since time.Time) error {
 	if failed < stalledListings || stalled < m.set.HeartbeatTTL/4 {
 		return nil
 	}
-	m.health.degrade(causeListing, fmt.Sprintf("the leader cannot list the workers: %v", err))
+	m.health.degradeLeader(term, fmt.Sprintf("the leader cannot list the workers: %v", err))
 	if stalled < stalledFor*m.set.HeartbeatTTL {
 		return nil
 	}

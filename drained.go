@@ -15,7 +15,7 @@ import (
 // drainOrder is what this worker knows of the order that drains it, if there is one. It is for [Status] only: what the worker is given, the
 // commits say. The key is heard over the live feed, and read after every claim and whenever the feed may have missed something.
 type drainOrder struct {
-	reading atomic.Bool // one read at a time
+	asked atomic.Int64 // for a read; whoever made it 1 reads until nobody has asked since it began
 
 	mu       sync.Mutex // guards everything below
 	key      string
@@ -75,16 +75,21 @@ func (d *drainOrder) get() bool {
 	return d.stands
 }
 
-// readDrain reads the order about this worker, in the background and until that has succeeded.
+// readDrain reads the order about this worker, in the background and until a read that began after this call has succeeded. One under way may be
+// about its former ID.
 func (m *Manager) readDrain() {
-	if !m.drain.reading.CompareAndSwap(false, true) {
+	if m.drain.asked.Add(1) > 1 {
 		return
 	}
 	m.jobs.Go(func() {
-		defer m.drain.reading.Store(false)
 		retry := backoff.New(100*time.Millisecond, m.set.HeartbeatInterval)
-		for m.lookAtDrain() != nil {
-			if backoff.Sleep(m.ctx, retry.Next()) != nil {
+		for {
+			asked := m.drain.asked.Load()
+			if m.lookAtDrain() == nil {
+				if m.drain.asked.CompareAndSwap(asked, 0) {
+					return
+				}
+			} else if backoff.Sleep(m.ctx, retry.Next()) != nil {
 				return
 			}
 		}

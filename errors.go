@@ -19,14 +19,22 @@ var (
 	ErrConnectionClosed  = types.ErrConnectionClosed
 	ErrNoGroup           = types.ErrNoGroup
 	ErrMalformed         = types.ErrMalformed
+	ErrUnsupportedSchema = types.ErrUnsupportedSchema
+	ErrPayloadTooLarge   = types.ErrPayloadTooLarge
 
 	ErrWorkerIDTaken  = types.ErrWorkerIDTaken
 	ErrNotStarted     = types.ErrNotStarted
 	ErrAlreadyStarted = types.ErrAlreadyStarted
 	ErrStopped        = types.ErrStopped
 	ErrDrainTimeout   = types.ErrDrainTimeout
-	// ErrRefused: the leader refused an order of Drain, EvictWorker and the like.
-	ErrRefused = types.ErrRefused
+	// ErrRefused: the leader refused an order of Drain, EvictWorker and the like. ErrOrderGone: the order is not there any more, and what has
+	// become of it is not known.
+	ErrRefused   = types.ErrRefused
+	ErrOrderGone = types.ErrOrderGone
+	// ErrNotLeader, ErrSourceFailed and ErrStrategyFailed are told by Refresh, OnError and Status.LastError.
+	ErrNotLeader      = types.ErrNotLeader
+	ErrSourceFailed   = types.ErrSourceFailed
+	ErrStrategyFailed = types.ErrStrategyFailed
 
 	// ErrRevoked and ErrLeaseExpired are causes of partition contexts, see context.Cause.
 	ErrRevoked      = types.ErrRevoked
@@ -39,6 +47,8 @@ type (
 	Partition = types.Partition
 	// Ownership is one run of a partition by this worker.
 	Ownership = types.Ownership
+	// OwnershipChange is a transition of such a run, see Hooks.OnOwnership.
+	OwnershipChange = types.OwnershipChange
 	// Assignment is a snapshot of what this worker was given.
 	Assignment = types.Assignment
 	// State is what a Manager is doing.

@@ -1,8 +1,12 @@
 package parti_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"log"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +20,7 @@ import (
 
 // startServer starts NATS in this process.
 func startServer() *natstest.Server {
-	server, err := natstest.NewServer()
+	server, err := natstest.NewServer(natstest.WithRequestTimeout(time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -25,11 +29,37 @@ func startServer() *natstest.Server {
 
 // connect returns a connection that is the caller's to close.
 func connect(server *natstest.Server) *nats.Conn {
-	conn, err := nats.Connect("", nats.InProcessServer(server))
+	conn, err := nats.Connect("", nats.InProcessServer(server), nats.Timeout(time.Minute)) // where a machine may be busy
 	if err != nil {
 		log.Fatal(err)
 	}
 	return conn
+}
+
+// untilPrinted calls f with a context that ends when as many lines have been printed, which on a busy machine takes its time, or after a minute.
+func untilPrinted(lines int, f func(ctx context.Context)) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		log.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for in := bufio.NewScanner(r); in.Scan(); {
+			if fmt.Fprintln(stdout, in.Text()); lines == 1 {
+				cancel()
+			}
+			lines--
+		}
+	})
+	f(ctx)
+	os.Stdout = stdout
+	w.Close()
+	reader.Wait()
+	r.Close()
 }
 
 // newManager returns the Manager of a group of one, which need not wait for others. Its connection ends with the server.

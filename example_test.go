@@ -21,7 +21,8 @@ import (
 
 // work runs this process's share of the partitions until ctx ends.
 func work(ctx context.Context, opts ...nats.Option) error {
-	conn, err := nats.Connect(nats.DefaultURL, append(opts, nats.MaxReconnects(-1))...) // one that gives up ends its Manager
+	opts = append(opts, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort()) // a connection that gives up ends its Manager
+	conn, err := nats.Connect(nats.DefaultURL, opts...)
 	if err != nil {
 		return err
 	}
@@ -58,11 +59,11 @@ func Example() {
 	server := startServer()
 	defer server.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := work(ctx, nats.InProcessServer(server)); err != nil {
-		fmt.Println(err)
-	}
+	untilPrinted(2, func(ctx context.Context) {
+		if err := work(ctx, nats.InProcessServer(server)); err != nil {
+			fmt.Println(err)
+		}
+	})
 	// Unordered output:
 	// mine: orders.eu
 	// mine: orders.us
@@ -233,9 +234,11 @@ func ExampleStatus_MarshalJSON() {
 	//   "leading": false,
 	//   "applied_version": 17,
 	//   "behind": false,
-	//   "running": 12,
+	//   "assigned": 0,
 	//   "waiting": 0,
+	//   "running": 12,
 	//   "draining": 0,
+	//   "lost": 0,
 	//   "drained": false,
 	//   "parked": 0,
 	//   "degraded": "no connection to NATS: it is RECONNECTING",

@@ -1,26 +1,33 @@
 package parti
 
 import (
-	"context"
-	"runtime/debug"
 	"sync"
 	"time"
 )
 
 // Hooks are called when something happens. Any may be nil. A hook that panics is logged and counts as having returned.
 //
-// The first three are about one partition: for one partition they are called in order, for different ones in parallel, and a
-// partition is not released before they have returned. The others are about the whole worker: one is called at a time, in the
-// order in which things happened; a slow one delays the others and nothing else. Stop waits for all of them as long as its
-// context allows.
+// The first four are about one partition, and are called in parallel for different ones. OnAssigned, the handler and OnRevoked come one
+// after the other, and a partition is not released before they have returned. OnLost comes beside them when the lease has ended, and others
+// do not wait for it; this worker takes part again when all have returned. OnOwnership has an order of its own and delays nothing.
+//
+// The others are about the whole worker: one is called at a time, in the order in which things happened; a slow one delays the others and
+// nothing else. Stop waits for all of them as long as its context allows.
 type Hooks struct {
 	// OnAssigned is called when a partition starts here, before its handler.
 	OnAssigned func(o Ownership)
 	// OnRevoked is called when a partition goes to another owner or the Manager stops, after its handler has returned. What the
 	// hook does still happens under this ownership.
 	OnRevoked func(o Ownership)
-	// OnLost is called when the lease has run out: the partition is not this worker's any more. It does not wait for the handler.
+	// OnLost is called when the lease has ended, at once: the partition is not this worker's any more, and others may have it already. It waits
+	// neither for the handler, nor for OnAssigned or OnRevoked. With [Available] ownership it is not called.
 	OnLost func(o Ownership)
+	// OnOwnership is called for every transition of every ownership: for one partition in order, one at a time, also where an earlier run of
+	// it still drains while it is given to this worker again. It is told afterwards and nothing waits for it, so by then more may have
+	// happened. Of one partition up to 64 calls wait for a slow hook, then the oldest is dropped; transitions of further partitions are
+	// dropped while calls of more than twice as many as this worker ever had at a time, and 1,024, have not returned. What is dropped is
+	// counted by the metrics (ChangesDropped).
+	OnOwnership func(c OwnershipChange)
 
 	// OnStateChanged is called for every change of the Manager's state.
 	OnStateChanged func(c StateChange)
@@ -77,82 +84,8 @@ type StateChange struct {
 	Reason string `json:"reason"`
 }
 
-// lane calls functions one after the other, in the order in which they were added. Its goroutine exists only while there is
-// something to call. The queue is bounded by dropping the oldest: a hook that blocks for ever must not cost memory for ever.
-type lane struct {
-	onPanic func(v any, stack []byte)
-	dropped func(n int)
-
-	mu    sync.Mutex
-	queue []func()
-	busy  bool
-	idle  chan struct{} // closed when the queue was emptied
-}
-
-const laneLimit = 1024
-
-func (l *lane) add(call func()) {
-	l.mu.Lock()
-	if len(l.queue) >= laneLimit {
-		l.queue = l.queue[1:]
-		defer l.dropped(1)
-	}
-	l.queue = append(l.queue, call)
-	if !l.busy {
-		l.busy, l.idle = true, make(chan struct{})
-		go l.drain(l.idle)
-	}
-	l.mu.Unlock()
-}
-
-func (l *lane) drain(idle chan struct{}) {
-	over := false
-	defer func() {
-		if !over { // a hook has ended this goroutine, as t.FailNow does: go on in another one
-			l.onPanic("the goroutine was ended (runtime.Goexit)", debug.Stack())
-			go l.drain(idle)
-		}
-	}()
-	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			l.busy, over = false, true
-			close(idle)
-			l.mu.Unlock()
-			return
-		}
-		call := l.queue[0]
-		l.queue = l.queue[1:]
-		l.mu.Unlock()
-		l.protect(call)
-	}
-}
-
-func (l *lane) protect(call func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			l.onPanic(v, debug.Stack())
-		}
-	}()
-	call()
-}
-
-// wait returns when everything added before has been called, or with the error of ctx.
-func (l *lane) wait(ctx context.Context) error {
-	l.mu.Lock()
-	idle := l.idle
-	busy := l.busy
-	l.mu.Unlock()
-	if !busy {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// groupHooks is how many calls of hooks of the whole worker may wait.
+const groupHooks = 1024
 
 // subscriptionBuffer is how many changes a subscriber may be behind before it misses some.
 const subscriptionBuffer = 64
@@ -222,7 +155,7 @@ func (b *broadcaster) close() {
 	}
 }
 
-// hook returns call as something that can be added to a lane, or nil where the hook is not set.
+// hook returns call as something that can be called later, or nil where the hook is not set.
 func hook[T any](f func(T), v T) func() {
 	if f == nil {
 		return nil

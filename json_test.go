@@ -20,7 +20,7 @@ func full(t *testing.T) Status {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	s := Status{
 		State: StateDegraded, WorkerID: "pod-3", Incarnation: "i", Role: RoleWorker, Leader: "pod-1", Leading: true, LeaseLeft: 12_345 * time.Millisecond,
-		AppliedVersion: 7, Behind: true, Running: 1, Waiting: 2, Draining: 3, Drained: true, Parked: 4,
+		AppliedVersion: 7, Behind: true, Assigned: 6, Running: 1, Waiting: 2, Draining: 3, Lost: 7, Drained: true, Parked: 4,
 		WorkersBehind: []string{"a"}, WorkersDamped: []string{"b"}, WorkersStandingBy: []string{"c"}, StrategyFailures: 5,
 		Overdue: []string{"p"}, Degraded: "no connection to NATS", DegradedSince: at, LastError: errors.New("it broke"), LastErrorAt: at,
 	}
@@ -36,7 +36,7 @@ func TestStatusAsJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{
 		"state": "degraded", "ready": false, "worker_id": "pod-3", "incarnation": "i", "role": "worker", "leader": "pod-1", "leading": true,
-		"lease_left": "12.345s", "applied_version": 7, "behind": true, "running": 1, "waiting": 2, "draining": 3, "drained": true, "parked": 4,
+		"lease_left": "12.345s", "applied_version": 7, "behind": true, "assigned": 6, "running": 1, "waiting": 2, "draining": 3, "lost": 7, "drained": true, "parked": 4,
 		"workers_behind": ["a"], "workers_damped": ["b"], "workers_standing_by": ["c"], "strategy_failures": 5, "overdue": ["p"],
 		"degraded": "no connection to NATS", "degraded_since": "2026-01-02T03:04:05.006Z",
 		"last_error": "it broke", "last_error_at": "2026-01-02T03:04:05.006Z"
@@ -51,7 +51,7 @@ func TestStatusAsJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{
 		"state": "stable", "ready": true, "worker_id": "", "role": "follower", "leading": false, "lease_left": "0s", "applied_version": 0,
-		"behind": false, "running": 0, "waiting": 0, "draining": 0, "drained": false, "parked": 0
+		"behind": false, "assigned": 0, "running": 0, "waiting": 0, "draining": 0, "lost": 0, "drained": false, "parked": 0
 	}`, string(data))
 	require.NoError(t, json.Unmarshal(data, &back))
 	require.Equal(t, Status{State: StateStable, Role: RoleFollower}, back, "nothing of what was there before is left")
@@ -82,6 +82,43 @@ func TestValuesAsJSON(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(data))
 	}
+}
+
+// The states are names, the cause is its text, and what does not apply is left out.
+func TestOwnershipChangeAsJSON(t *testing.T) {
+	at, me := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), types.Holder{Worker: "w", Incarnation: "i"}
+	o := Ownership{Partition: types.NewPartition("a"), Epoch: 2, Holder: me}
+	const owner = `"partition":{"keys":["a"]},"epoch":2,"holder":{"worker":"w","incarnation":"i"}`
+	for want, c := range map[string]OwnershipChange{
+		`"from":"released","to":"assigned","at":"2026-01-02T03:04:05Z"`: {From: types.OwnershipReleased, At: at},
+		`"from":"waiting","to":"running","at":"2026-01-02T03:04:05Z","forced":true,"waiting_for":[{"worker":"x","incarnation":"y"}]`: {
+			From: types.OwnershipWaiting, To: types.OwnershipRunning, At: at, Forced: true, WaitingFor: []types.Holder{{Worker: "x", Incarnation: "y"}}},
+		`"from":"running","to":"lost","at":"2026-01-02T03:04:05Z","cause":"parti: lease expired"`: {
+			From: types.OwnershipRunning, To: types.OwnershipLost, At: at, Cause: ErrLeaseExpired},
+	} {
+		c.Ownership = o
+		data, err := json.Marshal(c)
+		require.NoError(t, err)
+		require.JSONEq(t, "{"+owner+","+want+"}", string(data))
+	}
+}
+
+// What a hook sent to another host can be read there.
+func TestAlertLevelIsReadBack(t *testing.T) {
+	for level := AlertOver; level <= AlertCritical; level++ {
+		want := Alert{Level: level, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Reason: "r"}
+		data, err := json.Marshal(want)
+		require.NoError(t, err)
+		var got Alert
+		require.NoError(t, json.Unmarshal(data, &got))
+		require.Equal(t, want, got)
+	}
+	got := AlertWarn
+	for _, bad := range []string{`""`, `"Warn"`, `"critical "`, `"panic"`, `1`} {
+		require.Error(t, json.Unmarshal([]byte(bad), &got), bad)
+	}
+	require.ErrorIs(t, got.UnmarshalText([]byte("panic")), ErrMalformed)
+	require.Equal(t, AlertWarn, got, "what cannot be read changes nothing")
 }
 
 // A structured logger writes names, not numbers.

@@ -17,6 +17,8 @@ import (
 // leadership is what exists while this worker leads.
 type leadership struct {
 	trouble atomic.Pointer[time.Time] // of the last trouble with the store, on the monotonic clock
+	// sourceless counts the terms in a row that ended because the source failed. The loop of the present term's calculator owns it.
+	sourceless int
 
 	mu   sync.Mutex // guards everything below; group hooks about the lead are added under it, so that they are in order
 	term uint64     // the present term; 0: none
@@ -63,6 +65,7 @@ func (l *leadership) setCalculator(c *assignment.Calculator) {
 func (m *Manager) elected(t election.Term) {
 	m.set.Metrics.LeaderChanged(true)
 	m.lead.elected(m, t.Revision)
+	m.health.lead(t.Revision)
 	m.health.recover(causeLeader)
 	m.parts.elector.SetCommitVersion(m.parts.follower.Highest()) // what renewals announce until this leader commits itself
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -93,8 +96,7 @@ func (m *Manager) demoted(t election.Term, cause error) {
 	end := l.end
 	l.mu.Unlock()
 	end()
-	m.health.recover(causeListing)
-	m.health.setCalculator(types.CalculatorIdle, "no longer leading")
+	m.health.lead(0)
 	m.set.Metrics.LeaderChanged(false)
 	l.lost(m, cause)
 }
@@ -112,7 +114,7 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 		return err
 	}
 	gaveUp := make(chan error, 1)
-	calc, err := assignment.NewCalculator(m.calculatorConfig(ctx, t, pub, gaveUp))
+	calc, err := assignment.NewCalculator(m.calculatorConfig(t, pub, gaveUp))
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 	if err != nil {
 		return err
 	}
-	gc.Start()
+	_ = gc.Start() // it is new
 	defer gc.Stop()
 	if err := calc.Start(); err != nil {
 		return err
@@ -143,26 +145,27 @@ func (m *Manager) serve(ctx context.Context, t election.Term) error {
 	}
 }
 
-// calculatorConfig says what a calculator of the term works with. ctx ends with the term; gaveUp gets why it cannot go on.
-func (m *Manager) calculatorConfig(ctx context.Context, t election.Term, pub *assignment.AssignmentPublisher, gaveUp chan<- error) assignment.Config {
+// calculatorConfig says what a calculator of the term works with. gaveUp gets why it cannot go on.
+func (m *Manager) calculatorConfig(t election.Term, pub *assignment.AssignmentPublisher, gaveUp chan<- error) assignment.Config {
 	p := m.parts
 	return assignment.Config{
 		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Control: p.buckets.Control, Publisher: pub, Source: m.source, Strategy: m.strategy,
 		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: m.set.timing().RequestTimeout,
 		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
 		ExpectedWorkers: m.set.ExpectedWorkers, MaxWorkers: m.set.MaxWorkers, Cooldown: m.set.Cooldown,
-		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: m.set.LabelSpillGrace, DampingPeriod: offIfZero(m.set.DampingPeriod),
+		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: max(m.set.LabelSpillGrace, 0), DampingPeriod: m.set.DampingPeriod,
 		HandoffTimeout: m.set.HandoffTimeout,
 		LeaderCheck:    func(ctx context.Context) error { return p.elector.CheckLeadership(ctx, t.Revision) },
 		DrainPatience:  max(m.set.HandoffTimeout, 0), // 0, where that is for ever: the default
 		SeenVersion:    p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
-		OnStateChange: func(_, to types.CalculatorState, reason string) {
-			if ctx.Err() == nil {
-				m.health.setCalculator(to, reason)
+		OnStateChange: func(_, to types.CalculatorState, reason string) { m.health.setCalculator(t.Revision, to, reason) },
+		OnListing: func(err error, failed int, since time.Time) {
+			if err := m.listed(t.Revision, err, failed, since); err != nil {
+				send(gaveUp, err)
 			}
 		},
-		OnListing: func(err error, failed int, since time.Time) {
-			if err := m.listed(err, failed, since); err != nil {
+		OnSource: func(err error, failed int, since time.Time) {
+			if err := m.sourced(err, failed, since); err != nil {
 				send(gaveUp, err)
 			}
 		},
@@ -185,11 +188,7 @@ func (m *Manager) answerRefresh(calc *assignment.Calculator) (stop func(), err e
 	sub, err := m.js.Conn().Subscribe(m.refreshSubject(), func(msg *nats.Msg) {
 		ctx, cancel := context.WithTimeout(m.ctx, refreshTimeout)
 		defer cancel()
-		var answer string
-		if err := calc.Refresh(ctx); err != nil {
-			answer = err.Error()
-		}
-		_ = msg.Respond([]byte(answer)) // who asked finds out by its own deadline
+		_ = msg.RespondMsg(refreshAnswer(calc.Refresh(ctx))) // who asked finds out by its own deadline
 	})
 	if err != nil {
 		return nil, fmt.Errorf("parti: subscribe to %q: %w", m.refreshSubject(), err)
@@ -212,6 +211,9 @@ func (m *Manager) LabelState() (types.LabelState, bool) {
 
 // Refresh makes the leader, whichever worker that is, look at the partition source at once and believe what it sees. It returns
 // when the change is committed, or there was none. Without a deadline in ctx it waits 30 s at most.
+//
+// The error wraps [ErrSourceFailed] where the leader's source failed, and [ErrNotLeader] where nobody leads at the moment: the source is looked at
+// when somebody does. For errors.Is it is the same on every worker, whoever leads.
 func (m *Manager) Refresh(ctx context.Context) error {
 	switch m.State() {
 	case types.StateInit:
@@ -235,10 +237,8 @@ func (m *Manager) Refresh(ctx context.Context) error {
 		return fmt.Errorf("%w: no worker leads at the moment; the source is looked at when one does", types.ErrNotLeader)
 	case err != nil:
 		return fmt.Errorf("parti: refresh: %w", err)
-	case len(answer.Data) > 0:
-		return fmt.Errorf("parti: refresh: the leader reports: %s", answer.Data)
 	}
-	return nil
+	return refreshResult(answer)
 }
 
 // appliedVersions returns the versions that live workers have applied: what those commits refer to is kept.
@@ -248,12 +248,4 @@ func appliedVersions(v assignment.View) []int64 {
 		versions = append(versions, m.Heartbeat.AppliedVersion)
 	}
 	return versions
-}
-
-// offIfZero turns a setting of which 0 means none into one of which 0 means the default.
-func offIfZero(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
 }

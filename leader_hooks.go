@@ -35,6 +35,9 @@ func (l *leadership) lost(m *Manager, cause error) {
 	if cause == nil {
 		cause = l.leaving
 	}
+	if cause == nil { // it was not wanted any more in the moment in which it was won: there was nothing to step down from when that was said
+		cause = types.ErrLeadershipLost
+	}
 	if r := l.rebalance; r != nil {
 		r.Took, r.Err = time.Since(l.begun), types.ErrLeadershipLost
 		m.call(hook(m.set.hooks.OnRebalanceEnded, *r))

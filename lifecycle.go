@@ -356,7 +356,11 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 	}
 	m.health.setPhase(types.StateStopped, reason)
 	m.health.settle()
-	m.stopErr = errors.Join(err, m.hooks.wait(ctx))
+	told := m.hooks.Wait(ctx)
+	if err := m.runtime.Told(ctx); told == nil {
+		told = err
+	}
+	m.stopErr = errors.Join(err, told)
 	m.changes.close()
 	close(m.stopped)
 	return m.stopErr

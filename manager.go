@@ -15,6 +15,7 @@ import (
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/heartbeat"
 	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/internal/lane"
 	"github.com/partigo/parti/internal/ownership"
 	"github.com/partigo/parti/types"
 )
@@ -29,7 +30,7 @@ type Manager struct {
 	health  *health
 	alarm   *alarm
 	changes *broadcaster
-	hooks   *lane
+	hooks   *lane.Lanes // one, without a name
 	lease   *heartbeat.Lease
 	runtime *ownership.Runtime
 
@@ -135,9 +136,9 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	dropped := func(n int) { set.Metrics.ChangesDropped(n) }
 	m.changes = newBroadcaster(dropped)
-	m.hooks = &lane{dropped: dropped, onPanic: func(v any, stack []byte) {
+	m.hooks = lane.New(groupHooks, dropped, func(_ string, v any, stack []byte) {
 		set.Logger.Error("panic in a hook", "panic", v, "stack", string(stack))
-	}}
+	})
 	m.alarm = &alarm{
 		levels: [...]time.Duration{set.DegradedWarn, set.DegradedError, set.DegradedCritical},
 		raise:  m.alert, reason: func() string { return m.Status().Degraded },
@@ -157,7 +158,9 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 	})
 	m.runtime = ownership.New(ownership.Config{
 		Available: set.Ownership == Available, Handler: ownership.Handler(set.handler),
-		Hooks:        ownership.Hooks{OnAssigned: set.hooks.OnAssigned, OnRevoked: set.hooks.OnRevoked, OnLost: set.hooks.OnLost},
+		Hooks: ownership.Hooks{
+			OnAssigned: set.hooks.OnAssigned, OnRevoked: set.hooks.OnRevoked, OnLost: set.hooks.OnLost, OnOwnership: set.hooks.OnOwnership,
+		},
 		DrainTimeout: set.DrainTimeout, HandoffTimeout: set.HandoffTimeout,
 		FenceGrace: set.timing().FenceGrace, HeartbeatTTL: set.HeartbeatTTL,
 		Lease: m.lease, Observer: observer{m},
@@ -169,10 +172,10 @@ func build(js jetstream.JetStream, source types.PartitionSource, strategy types.
 	return m
 }
 
-// call adds a group hook to the lane; nil is ignored.
+// call adds a group hook to its lane; nil is ignored.
 func (m *Manager) call(f func()) {
 	if f != nil {
-		m.hooks.add(f)
+		m.hooks.Add("", f)
 	}
 }
 
@@ -276,8 +279,8 @@ func (m *Manager) Assignment() Assignment {
 }
 
 // Owns reports whether this worker runs the partition now: it was started here, has not been cancelled, and the lease holds at this
-// moment. It takes constant time and no lock. The answer can be outdated when it is used; what must not happen twice belongs
-// behind the fencing token.
+// moment. It takes constant time and waits for no I/O. The answer can be outdated when it is used; what must not happen twice
+// belongs behind the fencing token.
 func (m *Manager) Owns(p Partition) bool { return m.runtime.Owns(p.ID()) }
 
 // Epoch returns the fencing token of the partition's present run here, or false where [Manager.Owns] is false.
@@ -305,17 +308,7 @@ func (m *Manager) Status() Status {
 		s.StrategyFailures = lead.StrategyFailures
 	}
 	for _, p := range m.runtime.Partitions() {
-		switch p.State {
-		case types.OwnershipRunning:
-			s.Running++
-		case types.OwnershipWaiting:
-			s.Waiting++
-		default:
-			s.Draining++
-		}
-		if p.Overdue {
-			s.Overdue = append(s.Overdue, p.ID)
-		}
+		s.count(p)
 	}
 	if p := m.getParts(); p != nil {
 		if info, ok := p.elector.Leader(); ok {

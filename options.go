@@ -36,7 +36,7 @@ func WithHandler(h Handler) Option { return func(s *settings) { s.handler = h } 
 // WithHooks sets the hooks, all at once.
 func WithHooks(h Hooks) Option { return func(s *settings) { s.hooks = h } }
 
-// WithConfig replaces all settings; begin with [DefaultConfig].
+// WithConfig replaces all settings. What is zero gets its default; only the Namespace has to be set.
 func WithConfig(c Config) Option { return func(s *settings) { s.Config = c } }
 
 // WithNamespace sets the group's name. Workers of one namespace share its partitions. Default "parti".
@@ -73,7 +73,17 @@ func WithUnlabeledPolicy(p types.UnlabeledPolicy) Option {
 
 // WithLabelSpillGrace sets how long partitions wait, parked, for a worker that carries their label before they are placed like those
 // without one; 0: not at all. Default types.NeverSpill: for ever. The leader's setting counts.
-func WithLabelSpillGrace(d time.Duration) Option { return func(s *settings) { s.LabelSpillGrace = d } }
+func WithLabelSpillGrace(d time.Duration) Option {
+	return func(s *settings) { s.LabelSpillGrace = noneIfZero(d) }
+}
+
+// noneIfZero is for options of which a reader takes 0 for none. In a [Config] zero is the default, and none is negative.
+func noneIfZero(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
 
 // WithHeartbeat sets how often the worker shows that it lives, and how long the server believes it. Default 3 s and 15 s.
 func WithHeartbeat(interval, ttl time.Duration) Option {
@@ -84,9 +94,11 @@ func WithHeartbeat(interval, ttl time.Duration) Option {
 func WithLeaderLease(d time.Duration) Option { return func(s *settings) { s.LeaderLease = d } }
 
 // WithWindows sets the upper bounds of the waits for further joins, before the first commit and later, and the quiet time that ends
-// them early. Default 30 s, 10 s and 2 s.
+// them early. Default 30 s, 10 s and 2 s; 0: no wait.
 func WithWindows(coldStart, scale, settle time.Duration) Option {
-	return func(s *settings) { s.ColdStartWindow, s.ScaleWindow, s.SettleDelay = coldStart, scale, settle }
+	return func(s *settings) {
+		s.ColdStartWindow, s.ScaleWindow, s.SettleDelay = noneIfZero(coldStart), noneIfZero(scale), noneIfZero(settle)
+	}
 }
 
 // WithExpectedWorkers ends the wait for further joins when n workers are there. Default 0: not known.
@@ -98,14 +110,16 @@ func WithExpectedWorkers(n int) Option { return func(s *settings) { s.ExpectedWo
 // have. Default 0: no limit. The leader's setting counts.
 func WithMaxWorkers(n int) Option { return func(s *settings) { s.MaxWorkers = n } }
 
-// WithCooldown sets the shortest time between two commits made for joins. Default 10 s.
-func WithCooldown(d time.Duration) Option { return func(s *settings) { s.Cooldown = d } }
+// WithCooldown sets the shortest time between two commits made for joins. Default 10 s; 0: none.
+func WithCooldown(d time.Duration) Option { return func(s *settings) { s.Cooldown = noneIfZero(d) } }
 
 // WithDampingPeriod sets how long a worker that comes and goes is given nothing; it doubles with each time, up to ten times as long.
 // Default a minute; 0: no damping. It comes and goes who dies within the period after others gave up partitions for it, or leaves in good
 // order within it twice in a row. Restarts, drains, and a change of the leader do not count. Until the period is over the worker is ready
 // and has nothing, see Status.WorkersDamped. A stuck worker that was evicted is given nothing for at least a minute, whatever is set here.
-func WithDampingPeriod(d time.Duration) Option { return func(s *settings) { s.DampingPeriod = d } }
+func WithDampingPeriod(d time.Duration) Option {
+	return func(s *settings) { s.DampingPeriod = noneIfZero(d) }
+}
 
 // WithOwnership chooses what happens when the store cannot be reached for longer than the lease. Default [Exclusive].
 func WithOwnership(m OwnershipMode) Option { return func(s *settings) { s.Ownership = m } }
@@ -113,7 +127,8 @@ func WithOwnership(m OwnershipMode) Option { return func(s *settings) { s.Owners
 // WithDrainTimeout sets after how long a handler that ignores the end of its context is reported. Default 30 s.
 func WithDrainTimeout(d time.Duration) Option { return func(s *settings) { s.DrainTimeout = d } }
 
-// WithHandoffTimeout sets how long a new owner waits for one that neither releases nor dies; negative: for ever. Default 45 s.
+// WithHandoffTimeout sets how long a new owner waits for one that neither releases nor dies; negative: for ever. Default 45 s, also
+// where it is 0: without any wait two workers would run a partition at each handoff.
 func WithHandoffTimeout(d time.Duration) Option { return func(s *settings) { s.HandoffTimeout = d } }
 
 // WithDegradedAlerts sets after how long in degraded mode the alerts of the levels warn, error and critical are raised.

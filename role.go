@@ -40,8 +40,8 @@ func (s *settings) validateRole() error {
 	switch {
 	case s.handler != nil:
 		what = "a handler"
-	case s.hooks.OnAssigned != nil || s.hooks.OnRevoked != nil || s.hooks.OnLost != nil:
-		what = "OnAssigned, OnRevoked or OnLost"
+	case s.hooks.OnAssigned != nil || s.hooks.OnRevoked != nil || s.hooks.OnLost != nil || s.hooks.OnOwnership != nil:
+		what = "OnAssigned, OnRevoked, OnLost or OnOwnership"
 	case len(s.Labels) > 0 || s.Capacity != (types.Capacity{}):
 		what = "labels or a capacity"
 	default:

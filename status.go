@@ -30,11 +30,14 @@ type Status struct {
 	// be it one that it cannot read.
 	AppliedVersion int64 `json:"applied_version"`
 	Behind         bool  `json:"behind"`
-	// Running, Waiting and Draining count partitions: started and not cancelled; not yet released by earlier holders; told to end
-	// and not returned yet.
-	Running  int `json:"running"`
+	// Assigned, Waiting, Running, Draining and Lost count partitions by their state, see [types.OwnershipState]: given by the commit applied
+	// last, which this worker's heartbeat does not say yet; not yet released by earlier holders; started and not cancelled; revoked and not
+	// returned yet; not returned yet although the lease has ended.
+	Assigned int `json:"assigned"`
 	Waiting  int `json:"waiting"`
+	Running  int `json:"running"`
 	Draining int `json:"draining"`
+	Lost     int `json:"lost"`
 	// Drained reports whether an order stands that keeps this worker from being given anything, see [Drain]; as last heard.
 	Drained bool `json:"drained"`
 	// Parked is the number of partitions of the source that nobody owns, under the commit applied last.
@@ -63,7 +66,26 @@ func (s Status) Ready() bool {
 	case types.StateInit, types.StateJoining, types.StateWaiting, types.StateDegraded, types.StateStopping, types.StateStopped:
 		return false
 	}
-	return !s.Behind && s.Waiting == 0
+	return !s.Behind && s.Assigned == 0 && s.Waiting == 0
+}
+
+// count adds one of the worker's partitions.
+func (s *Status) count(p types.PartitionStatus) {
+	switch p.State {
+	case types.OwnershipAssigned:
+		s.Assigned++
+	case types.OwnershipWaiting:
+		s.Waiting++
+	case types.OwnershipRunning:
+		s.Running++
+	case types.OwnershipDraining:
+		s.Draining++
+	case types.OwnershipLost:
+		s.Lost++
+	}
+	if p.Overdue {
+		s.Overdue = append(s.Overdue, p.ID)
+	}
 }
 
 // health is the owner of the Manager's state: it derives it from what the parts report, and tells about changes.
@@ -75,6 +97,7 @@ type health struct {
 	untold   []StateChange // happened, and not told yet
 	telling  bool          // somebody is telling
 	phase    types.State   // init, joining, waiting, stable, stopping, stopped
+	term     uint64        // of this worker's lead; 0: it does not lead
 	leader   types.CalculatorState
 	degraded map[string]string // reason by cause
 	state    types.State
@@ -114,8 +137,29 @@ func (h *health) claimed(reason string) {
 	})
 }
 
-func (h *health) setCalculator(s types.CalculatorState, reason string) {
-	h.update(reason, func() { h.leader = s })
+// lead begins this worker's term; 0 ends it, and with it what its calculator has reported.
+func (h *health) lead(term uint64) {
+	h.update("no longer leading", func() {
+		h.term, h.leader = term, types.CalculatorIdle
+		delete(h.degraded, causeListing)
+	})
+}
+
+// setCalculator and degradeLeader take what the calculator of the term reports. It counts as long as the term lasts.
+func (h *health) setCalculator(term uint64, s types.CalculatorState, reason string) {
+	h.update(reason, func() {
+		if term == h.term {
+			h.leader = s
+		}
+	})
+}
+
+func (h *health) degradeLeader(term uint64, reason string) {
+	h.update(reason, func() {
+		if term == h.term {
+			h.degraded[causeListing] = reason
+		}
+	})
 }
 
 func (h *health) degrade(cause, reason string) {
@@ -132,8 +176,10 @@ func (h *health) recover(causes ...string) {
 
 func (h *health) fail(err error) {
 	h.mu.Lock()
-	h.lastErr, h.lastAt = err, time.Now()
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	if !errors.Is(h.lastErr, ErrConnectionClosed) { // that one is final, what fails after it is its consequence
+		h.lastErr, h.lastAt = err, time.Now()
+	}
 }
 
 func (h *health) update(reason string, change func()) {
@@ -224,6 +270,6 @@ func drainError(runs []types.Run) error {
 	if len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return errors.Join(fmt.Errorf("%w: %s: they are released when their lease has run out; let handlers return when their context ends",
-		ErrDrainTimeout, strings.Join(names, ", ")))
+	return fmt.Errorf("%w: %s: they are released when their lease has run out; let handlers return when their context ends",
+		ErrDrainTimeout, strings.Join(names, ", "))
 }

@@ -45,7 +45,8 @@ type CommitPublisher interface {
 //     not before the cooldown since the last commit for joins is over.
 //   - Keys that vanished without the server having announced it: after EmergencyGracePeriod; where half of the workers or more
 //     vanish, after a second complete listing too.
-//   - While the store was out of reach within the last HeartbeatTTL, no death is acted on.
+//   - While the store was out of reach within the last HeartbeatTTL, no death is acted on, and no change of the partitions that nobody has
+//     asked for. What was deferred is decided at the moment when that time is over.
 //
 // # The first commit
 //
@@ -94,7 +95,8 @@ type CalculatorStatus struct {
 	StrategyFailures int
 	// HungCalls is the number of calls of the source and the strategy that exceeded their time and have not returned.
 	HungCalls int
-	// RecoveryUntil, where not zero: the store was in trouble lately, and no death is acted on until then.
+	// RecoveryUntil, where not zero: the store was in trouble lately. No death is acted on until then, nor a change of the source that nobody
+	// has asked for.
 	RecoveryUntil time.Time
 	// LastError is the last failure that has not been followed by a success; nil if all is well.
 	LastError error
@@ -198,8 +200,8 @@ type request struct {
 	done   chan error // buffered
 }
 
-// TriggerRebalance reads the source anew, believes it whatever it says, and has the strategy decide again, ignoring windows and the
-// cooldown. It returns when the result is committed, or when there is nothing to change, or with the error that prevented it; and
+// TriggerRebalance reads the source anew, believes it whatever it says, and has the strategy decide again, ignoring windows, the
+// cooldown, and troubles of the store. It returns when the result is committed, or when there is nothing to change, or with the error that prevented it; and
 // with ctx's error when that ends first, which does not take the request back.
 func (c *Calculator) TriggerRebalance(ctx context.Context) error {
 	return c.request(ctx, types.LifecycleManual)
@@ -238,7 +240,7 @@ func (c *Calculator) request(ctx context.Context, reason string) error {
 }
 
 // NoteTrouble tells that a write of this process has failed, or that it could not reach the store: for one HeartbeatTTL from now
-// no death is acted on.
+// no death is acted on, and changes of the source are deferred.
 func (c *Calculator) NoteTrouble() {
 	now := time.Now()
 	c.troubleAt.Store(&now)

@@ -211,7 +211,9 @@ func TestAudit(t *testing.T) {
 		e := newCalcEnv(t, env)
 		g := &gauges{}
 		checks := 0
-		e.fleet.join(ids(4)...)
+		e.fleet.join(ids(6)...)
+		e.fleet.change(func(h *types.Heartbeat) { h.Capabilities = types.CapAckV1 }, "w-004")
+		e.fleet.change(func(h *types.Heartbeat) { h.Capabilities = 0 }, "w-005")
 		e.start(func(c *Config) {
 			c.Metrics, c.HandoffTimeout = g, 45*time.Second
 			c.LeaderCheck = func(context.Context) error { checks++; return nil }
@@ -221,7 +223,8 @@ func TestAudit(t *testing.T) {
 		e.quiet(time.Minute)
 		require.Empty(t, e.calc.Status().Behind)
 
-		e.fleet.stuck("w-001", "w-002")
+		// Behind as well, and not evicted: one without the handoff, and one that does not speak the protocol.
+		e.fleet.stuck("w-001", "w-002", "w-004", "w-005")
 		e.fleet.change(func(h *types.Heartbeat) { h.Unreturned = []types.Run{{Partition: "p0001", Epoch: 1}} }, "w-002")
 		e.fleet.leave("w-003")
 		second, _, _ := e.awaitCommit(first.Version, time.Second)
@@ -238,6 +241,8 @@ func TestAudit(t *testing.T) {
 		require.NotContains(t, workersOf(s), "w-001")
 		n, _ := e.counts()
 		require.NotZero(t, n["w-002"], "who drains is not behind")
+		require.NotZero(t, n["w-004"])
+		require.NotZero(t, n["w-005"])
 		require.Equal(t, []string{"w-001"}, g.get(func() any { return g.evicted }))
 		require.Equal(t, 1, checks, "leadership is proved before the key is deleted")
 	})

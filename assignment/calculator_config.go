@@ -52,7 +52,7 @@ type Config struct {
 	// UnlabeledPolicy says who gets partitions without a label (types.UnlabeledDedicated).
 	UnlabeledPolicy types.UnlabeledPolicy
 	// LabelSpillGrace is how long nobody may have carried a label before partitions with it are placed like those without one; until
-	// then they are parked. 0 means at once; negative (types.NeverSpill): never.
+	// then they are parked. 0 means at once; types.NeverSpill, and negative: never.
 	LabelSpillGrace time.Duration
 	// DampingPeriod is how long a worker that died soon after others gave up partitions for it is given none when it is back (60 s). It
 	// doubles each time, up to ten times as long. Leaving in good order counts when it happens twice in a row.
@@ -102,6 +102,9 @@ type Config struct {
 	// OnListing, if set, is called after each listing of the workers, from one goroutine: with nil for a complete one, or with the error, how
 	// many have failed in a row, and since when. It must return at once.
 	OnListing func(err error, failed int, since time.Time)
+	// OnSource, if set, is called after each look at the source in the same way: with nil where it answered, believed or not. It is called by the
+	// loop, and must return at once.
+	OnSource func(err error, failed int, since time.Time)
 	// OnTrouble, if set, is called with each new failure of the source, of the strategy, or of a commit. It must not block.
 	OnTrouble func(error)
 	// OnStepDown, if set, is called once when the calculator has ended by itself, with the reason: the lead must be given up. It

@@ -46,13 +46,17 @@ type labelPools struct {
 	generation int      // of the source, that wanted was read from
 	wanted     []string // labels that partitions ask for, sorted
 	carried    map[string]bool
-	empty      map[string]time.Time // since when nobody carries a wanted label
-	spilled    map[string]bool      // by the last decision
+	carriers   map[types.Holder][]string // the labels of those who carry any
+	empty      map[string]time.Time      // since when nobody carries a wanted label
+	spilled    map[string]bool           // by the last decision
 	reported   map[string]bool
 	seen       bool
 }
 
 func newLabelPools(grace time.Duration) labelPools {
+	if grace == types.NeverSpill {
+		grace = -1
+	}
 	return labelPools{grace: grace, generation: -1, empty: make(map[string]time.Time)}
 }
 
@@ -66,14 +70,7 @@ func (p *labelPools) see(source *sourceView, seats []seat, committed *plan.State
 		delete(wanted, "")
 		p.generation, p.wanted = source.generation, slices.Sorted(maps.Keys(wanted))
 	}
-	p.carried = make(map[string]bool)
-	for i := range seats {
-		if seats[i].Target {
-			for _, l := range seats[i].Labels {
-				p.carried[l] = true
-			}
-		}
-	}
+	p.carry(seats)
 	var before map[string]bool
 	if !p.seen && len(p.wanted) > 0 {
 		before = spilledBefore(committed, seats)
@@ -91,6 +88,27 @@ func (p *labelPools) see(source *sourceView, seats []seat, committed *plan.State
 	for l := range p.empty {
 		if _, wanted := slices.BinarySearch(p.wanted, l); p.carried[l] || !wanted {
 			delete(p.empty, l)
+		}
+	}
+}
+
+// carry takes in which labels are carried. One that is held carries what it did: its heartbeat is not there to tell, and it may be alive.
+func (p *labelPools) carry(seats []seat) {
+	known := p.carriers
+	p.carried, p.carriers = make(map[string]bool), make(map[types.Holder][]string)
+	for i := range seats {
+		w := &seats[i]
+		labels := w.Labels
+		if w.held {
+			labels = known[w.Holder]
+		} else if !w.Target {
+			continue
+		}
+		if len(labels) > 0 {
+			p.carriers[w.Holder] = labels
+		}
+		for _, l := range labels {
+			p.carried[l] = true
 		}
 	}
 }

@@ -34,6 +34,7 @@ type loop struct {
 	view   View
 	roster *roster
 	source sourceView
+	looks  streak // at the source, that failed
 	timing timing
 
 	booted     bool // committed is what the store has, as far as is known
@@ -126,7 +127,7 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 		case <-c.monitor.Changed():
 			l.view = c.monitor.Workers()
 		case <-c.sourceSaid:
-			l.source.next = time.Time{}
+			l.source.next, l.source.stale = time.Time{}, l.source.running
 		case r := <-l.repaired:
 			l.restraint.probation.repaired(r.worker, r.evicted, time.Now())
 		case o := <-l.seen:
@@ -178,9 +179,7 @@ func (l *loop) step(now time.Time) time.Time {
 			next = t
 		}
 	}
-	if at := l.c.troubleAt.Load(); at != nil {
-		l.roster.recovery.trouble(*at)
-	}
+	until(l.release(now))
 	if !l.bootedAt.IsZero() { // before, there is nothing to compare its list with
 		if l.lookDue(now) {
 			l.look()

@@ -69,6 +69,8 @@ type sitting struct {
 	relist bool
 	// standby are the workers beyond MaxWorkers, sorted.
 	standby []string
+	// outlived has the committed workers that are dead though their keys are there, see roster.outlived.
+	outlived map[string]bool
 
 	targets, live, legacy, held int
 }
@@ -81,7 +83,7 @@ func (s *sitting) until(at time.Time) {
 
 // evaluate compares the committed workers with those seen.
 func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitting {
-	var s sitting
+	s := sitting{outlived: make(map[string]bool)}
 	listed := make(map[string]*plan.Slice)
 	if committed != nil {
 		for i := range committed.Slices {
@@ -95,7 +97,7 @@ func (r *roster) evaluate(view View, committed *plan.State, now time.Time) sitti
 			continue
 		}
 		if w.Target && !m.Plain() && r.unheard(&m, now) {
-			seated[id] = s.silent(&m, listed[id], now)
+			seated[id] = s.silent(&m, listed[id], r.outlived(&m, view), now)
 			continue
 		}
 		at := seat{Worker: w, plain: m.Plain()}
@@ -190,7 +192,7 @@ func (r *roster) graceEnd(slice *plan.Slice, now time.Time) int64 {
 // absent sorts a committed worker that has no seat: it has left, keeps its grace, has expired, or is missing.
 func (r *roster) absent(slice *plan.Slice, view View, now time.Time, missing map[string]bool, s *sitting) {
 	id := slice.Worker
-	if _, there := view.Members[id]; there || r.mandates.evicted[slice.Holder] {
+	if _, there := view.Members[id]; there && !s.outlived[id] || r.mandates.evicted[slice.Holder] {
 		s.gone = append(s.gone, id)
 		return
 	}
@@ -201,7 +203,7 @@ func (r *roster) absent(slice *plan.Slice, view View, now time.Time, missing map
 		s.seats = append(s.seats, seat{Worker: plan.Worker{Holder: slice.Holder, GraceUntil: until}})
 	case until != 0:
 		s.gone = append(s.gone, id)
-	case !view.Expired[id]:
+	case !view.Expired[id] && !s.outlived[id]:
 		missing[id] = true
 	default:
 		if end := r.recovery.until(now); !end.IsZero() {
@@ -221,14 +223,19 @@ func (s *sitting) hold(slice *plan.Slice, end time.Time) {
 	s.seats = append(s.seats, seat{Worker: plan.Worker{Holder: slice.Holder, GraceUntil: until}, held: true})
 }
 
-// silent takes a target away of which nothing was heard for longer than its key lives, though nobody has said that the key is gone: the
-// marker was missed, and no listing has come through since. It keeps what it has until a listing tells, and gets nothing. It reports whether the
-// worker has a seat.
-func (s *sitting) silent(m *Member, slice *plan.Slice, now time.Time) bool {
+// silent takes a target away of which nothing was heard for longer than its key lives, though nobody has said that the key is gone. Perhaps the
+// marker was missed, and no listing has come through since: it keeps what it has until a listing tells, and gets nothing. If a listing has told
+// that the key outlived its holder, the worker is dead. It reports whether the worker has a seat.
+func (s *sitting) silent(m *Member, slice *plan.Slice, outlived bool, now time.Time) bool {
 	s.live--
 	s.targets--
+	committed := slice != nil && slice.Holder == m.Holder()
+	if outlived {
+		s.outlived[m.WorkerID] = committed
+		return false
+	}
 	s.relist = true
-	if slice == nil || slice.Holder != m.Holder() {
+	if !committed {
 		s.until(now.Add(suspicionInterval))
 		return false
 	}
@@ -238,6 +245,10 @@ func (s *sitting) silent(m *Member, slice *plan.Slice, now time.Time) bool {
 
 // unheard reports whether nothing was heard of a member for longer than its key lives.
 func (r *roster) unheard(m *Member, now time.Time) bool { return now.Sub(m.Seen) > r.silence }
+
+// outlived reports whether a complete listing shows that a member's key is there and was not renewed for longer than its lease lasts: it was
+// written without a TTL, or the server's clock was set back. Its holder is as dead as one whose key has expired.
+func (r *roster) outlived(m *Member, view View) bool { return view.Listed.Sub(m.Seen) > r.silence }
 
 // silentIn reports whether the view, which may be older than what was heard since, has members that were not heard of for too long.
 func (r *roster) silentIn(view View, now time.Time) bool {

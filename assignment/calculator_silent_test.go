@@ -35,6 +35,20 @@ func TestSilentWorkerIsGivenNothing(t *testing.T) {
 	require.True(t, s.relist)
 	require.False(t, s.next.IsZero(), "it is looked at again")
 
+	view.Listed = now.Add(-time.Second)
+	s = r.evaluate(view, committed, now)
+	require.Equal(t, []string{"a"}, s.dead, "a listing tells that its key is there, and was not renewed")
+	require.Equal(t, []string{"c"}, s.gone)
+	require.Equal(t, 2, s.targets)
+	require.False(t, s.relist, "what was looked for is known")
+	r.recovery.trouble(now)
+	s = r.evaluate(view, committed, now)
+	require.Empty(t, s.dead, "where the store was in trouble it may not have been able to")
+	require.Equal(t, 1, s.held)
+	r.recovery = recovery{hold: testTTL}
+	view.Listed = now.Add(-testTTL) // it began before its key was to have expired
+	require.Empty(t, r.evaluate(view, committed, now).dead)
+
 	view.Members["a"], view.Members["c"] = member("a", now), member("c", now)
 	s = r.evaluate(view, committed, now)
 	require.Equal(t, 4, s.targets)

@@ -67,13 +67,16 @@ type sourceView struct {
 	list  sourceList
 	// generation grows with every change of the list that is believed.
 	generation int
-	shrink     *Credibility
-	asked      bool // there has been an outcome
-	running    bool
-	started    int // lookups begun
-	next       time.Time
-	retry      *backoff.Backoff
-	err        error // of the last lookup
+	// deferred is what is believed as well, and waits for the end of a recovery grace to become the list; nil: nothing waits.
+	deferred *sourceList
+	shrink   *Credibility
+	asked    bool // there has been an outcome
+	running  bool
+	stale    bool // the source has said that it changed since the running look began, which may have missed it
+	started  int  // lookups begun
+	next     time.Time
+	retry    *backoff.Backoff
+	err      error // of the last lookup
 }
 
 func newSourceView(cfg *Config) sourceView {
@@ -104,8 +107,8 @@ func (v *sourceView) adopt(s *plan.State) {
 }
 
 // take judges a lookup. vouched: somebody asked for it, who knows what the source should say. had: there was something to lose
-// even if no list is known.
-func (v *sourceView) take(l lookup, vouched, had bool, interval time.Duration) {
+// even if no list is known. held: a change that nobody has asked for is deferred.
+func (v *sourceView) take(l lookup, vouched, had, held bool, interval time.Duration) {
 	now := time.Now()
 	v.asked, v.err = true, l.err
 	if l.err != nil {
@@ -113,7 +116,7 @@ func (v *sourceView) take(l lookup, vouched, had bool, interval time.Duration) {
 		return
 	}
 	v.retry.Reset()
-	before, n := len(v.list.partitions), len(l.list.partitions)
+	before, n := len(v.believed().partitions), len(l.list.partitions)
 	if !v.known && had {
 		before = 1
 	}
@@ -126,10 +129,11 @@ func (v *sourceView) take(l lookup, vouched, had bool, interval time.Duration) {
 	}
 	v.shrink.Reset()
 	v.next = now.Add(interval)
-	if !v.known || !v.list.sameAs(l.list) {
-		v.generation++
+	if held && !vouched && v.known && !v.list.sameAs(l.list) {
+		v.deferred = &l.list
+		return
 	}
-	v.known, v.list = true, l.list
+	v.accept(l.list)
 }
 
 // look calls the source once.
@@ -225,9 +229,10 @@ func (l *loop) look() {
 func (l *loop) looked(o lookup) {
 	l.source.running = false
 	vouched := slices.ContainsFunc(l.requests, func(r *request) bool { return !r.ready && r.after < o.number })
-	before := l.source.err
-	l.source.take(o, vouched, l.view.Applied > 0, l.cfg.SourceInterval)
+	before, end := l.source.err, l.sourceHeld(time.Now())
+	l.source.take(o, vouched, l.view.Applied > 0, !end.IsZero(), l.cfg.SourceInterval)
 	l.source.log(l.cfg.Logger, before)
+	l.looks.tell(l.cfg.OnSource, o.err)
 	var keep []*request
 	for _, r := range l.requests {
 		switch {
@@ -241,7 +246,7 @@ func (l *loop) looked(o lookup) {
 		keep = append(keep, r)
 	}
 	l.requests = keep
-	if slices.ContainsFunc(keep, func(r *request) bool { return !r.ready }) {
-		l.source.next = time.Time{}
+	if l.source.stale || slices.ContainsFunc(keep, func(r *request) bool { return !r.ready }) {
+		l.source.next, l.source.stale = time.Time{}, false
 	}
 }

@@ -22,8 +22,6 @@ const (
 	controlAnswerTTL = time.Hour
 	// controlDrainTTL is how long a drain outlives its worker. While the worker is there it is renewed at every half of it.
 	controlDrainTTL = 24 * time.Hour
-	// controlBatch is how many open orders are judged at a time.
-	controlBatch = 64
 )
 
 // paper is an order as the store has it.
@@ -85,8 +83,7 @@ func newDesk(cfg *Config, nudge func()) *desk {
 type pile struct {
 	standing  map[string]paper
 	open      map[string]bool // keys of all that are open
-	next      []paper         // the oldest of the open ones
-	busy      bool            // answers are being written
+	next      []paper         // the open ones, the oldest first; none while answers are being written
 	undrained map[string]bool // workers of which the last order says that they are drained no more
 }
 
@@ -97,7 +94,7 @@ func (d *desk) look() (pile, bool) {
 	if !d.listed {
 		return pile{}, false
 	}
-	p := pile{standing: make(map[string]paper, len(d.bound)), open: make(map[string]bool, len(d.open)), busy: len(d.replies) > 0, undrained: make(map[string]bool)}
+	p := pile{standing: make(map[string]paper, len(d.bound)), open: make(map[string]bool, len(d.open)), undrained: make(map[string]bool)}
 	for key, x := range d.bound {
 		p.standing[key] = *x
 	}
@@ -108,24 +105,26 @@ func (d *desk) look() (pile, bool) {
 	}
 	for key, x := range d.open {
 		p.open[key] = true
-		if _, answered := d.replies[key]; !answered {
+		if len(d.replies) == 0 { // else what they change is not in force yet
 			p.next = append(p.next, *x)
 		}
 	}
 	slices.SortFunc(p.next, func(a, b paper) int { return int(int64(a.revision) - int64(b.revision)) })
-	p.next = p.next[:min(len(p.next), controlBatch)]
 	return p, true
 }
 
-// answer has the reply written, if the order is still the one that it answers.
-func (d *desk) answer(r reply) {
+// answer has the replies written, where the order is still the one that each answers. Replies of one call are written together.
+func (d *desk) answer(replies ...reply) {
 	d.mu.Lock()
-	_, waits := d.replies[r.key]
-	if !waits {
-		d.replies[r.key] = r
+	before := len(d.replies)
+	for _, r := range replies {
+		if _, waits := d.replies[r.key]; !waits {
+			d.replies[r.key] = r
+		}
 	}
+	more := len(d.replies) > before
 	d.mu.Unlock()
-	if !waits {
+	if more {
 		poke(d.wake)
 	}
 }
@@ -161,20 +160,33 @@ func (d *desk) run(ctx context.Context) {
 			timer.Reset(retry.Next())
 		}
 	}
+	hear := func(m *nats.Msg) {
+		if e, err := kv.ParseLive(d.cfg.Namespace, m); err == nil && d.observe(e) {
+			d.nudge()
+		}
+	}
+	between := func() { // many answers must not make the feed overflow, also with what is heard of them
+		for {
+			select {
+			case m := <-feed:
+				hear(m)
+			default:
+				return
+			}
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case m := <-feed:
-			if e, err := kv.ParseLive(d.cfg.Namespace, m); err == nil && d.observe(e) {
-				d.nudge()
-			}
+			hear(m)
 		case <-status:
 			list()
 		case <-timer.C:
 			list()
 		case <-d.wake:
-			if d.write(ctx) { // not tried again at once: what does not work now may not work for long
+			if d.write(ctx, between) { // not tried again at once: what does not work now may not work for long
 				timer.Reset(time.Second)
 			} else {
 				d.nudge()
@@ -247,8 +259,9 @@ func (d *desk) observe(e kv.Entry) bool {
 	return true
 }
 
-// write does what the loop has decided. It reports whether something is to be tried again.
-func (d *desk) write(ctx context.Context) (again bool) {
+// write does what the loop has decided, the oldest order first. It reports whether something is to be tried again. What could not be
+// written is judged anew.
+func (d *desk) write(ctx context.Context, between func()) (again bool) {
 	d.mu.Lock()
 	replies, ending := slices.Collect(maps.Values(d.replies)), d.ending
 	d.ending = map[types.Holder]uint64{}
@@ -263,8 +276,10 @@ func (d *desk) write(ctx context.Context) (again bool) {
 		// Where it failed, the loop sees the key at another revision or as it was, and asks again.
 		again = again || err != nil
 	}
+	slices.SortFunc(replies, func(a, b reply) int { return int(int64(a.revision) - int64(b.revision)) })
 	for _, r := range replies {
 		again = !d.reply(ctx, r) || again
+		between()
 	}
 	return again
 }

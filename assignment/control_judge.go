@@ -36,24 +36,60 @@ func (l *loop) administer(s *sitting, now time.Time, until func(time.Time)) {
 			l.c.desk.answer(r)
 		}
 	}
+	b := bench{barred: map[string][]types.Holder{}}
+	for _, w := range s.seats {
+		_, drains := l.roster.mandates.drains[w.Worker.Worker]
+		if w.Target || w.standby {
+			b.seats = append(b.seats, w)
+		} else if drains {
+			b.drained = append(b.drained, w)
+		}
+	}
+	replies := make([]reply, 0, len(l.pile.next))
 	for _, x := range l.pile.next {
 		r := reply{paper: x, ttl: controlAnswerTTL}
 		if x.bad != nil {
 			r.ControlOrder = types.ControlOrder{State: types.ControlRefused, Reason: x.bad.Error()}
-			l.c.desk.answer(r)
-			continue
+		} else {
+			l.judge(&r, &b)
+			b.take(&r)
 		}
-		if l.pile.busy {
-			continue // one after the other: each is judged by what the one before has changed
+		replies = append(replies, r)
+	}
+	l.pile.next = nil
+	l.c.desk.answer(replies...)
+}
+
+// bench is who can be given partitions while open orders are judged one after the other: each by what those before it have changed.
+type bench struct {
+	seats   []seat
+	drained []seat                    // who could be again, if undrained
+	barred  map[string][]types.Holder // by partition, in addition to the mandates
+}
+
+func (b *bench) take(r *reply) {
+	named := func(w seat) bool { return w.Worker.Worker == r.Worker }
+	move := func(from, to *[]seat) {
+		if i := slices.IndexFunc(*from, named); i >= 0 {
+			*to = append(*to, (*from)[i])
+			*from = slices.Delete(*from, i, i+1)
 		}
-		l.judge(&r, s)
-		l.c.desk.answer(r)
-		l.pile.busy = true
+	}
+	switch {
+	case r.Kind == types.ControlUndrain:
+		move(&b.drained, &b.seats)
+	case r.State != types.ControlAccepted:
+	case r.Kind == types.ControlDrain:
+		move(&b.seats, &b.drained)
+	case r.Kind == types.ControlEvictWorker:
+		b.seats = slices.DeleteFunc(b.seats, named)
+	case r.Kind == types.ControlEvictPartition:
+		b.barred[r.Partition] = append(b.barred[r.Partition], types.Holder{Worker: r.Worker, Incarnation: r.Incarnation})
 	}
 }
 
 // judge decides about a new order.
-func (l *loop) judge(r *reply, s *sitting) {
+func (l *loop) judge(r *reply, b *bench) {
 	refuse := func(format string, args ...any) {
 		r.State, r.Reason = types.ControlRefused, fmt.Sprintf(format, args...)
 	}
@@ -74,7 +110,7 @@ func (l *loop) judge(r *reply, s *sitting) {
 		refuse("worker %q does not speak the commit protocol: stop it", r.Worker)
 		return
 	}
-	others := slices.DeleteFunc(slices.Clone(s.seats), func(w seat) bool { return !w.Target && !w.standby || w.Worker.Worker == r.Worker })
+	others := slices.DeleteFunc(slices.Clone(b.seats), func(w seat) bool { return w.Worker.Worker == r.Worker })
 	if len(others) == 0 {
 		refuse("%q is the last worker that can be given partitions", r.Worker)
 		return
@@ -90,7 +126,7 @@ func (l *loop) judge(r *reply, s *sitting) {
 		}
 		r.ttl = controlDrainTTL
 	case types.ControlEvictPartition:
-		if fault := l.evictable(r, m.Holder(), slice, others); fault != "" {
+		if fault := l.evictable(r, m.Holder(), slice, b, others); fault != "" {
 			refuse("%s", fault)
 			return
 		}
@@ -128,7 +164,7 @@ func carried(label string, seats []seat) bool {
 }
 
 // evictable says why the partition cannot be taken from the worker.
-func (l *loop) evictable(r *reply, h types.Holder, slice *plan.Slice, others []seat) string {
+func (l *loop) evictable(r *reply, h types.Holder, slice *plan.Slice, b *bench, others []seat) string {
 	owner, entry := l.whereIs(r.Partition)
 	switch {
 	case entry == nil:
@@ -140,7 +176,9 @@ func (l *loop) evictable(r *reply, h types.Holder, slice *plan.Slice, others []s
 		}
 		return fmt.Sprintf("%q does not own %q: %s does; if it still runs there, evict the worker", r.Worker, r.Partition, at)
 	}
-	free := slices.DeleteFunc(slices.Clone(others), func(w seat) bool { return l.roster.mandates.bars(r.Partition, w.Holder) })
+	free := slices.DeleteFunc(slices.Clone(others), func(w seat) bool {
+		return l.roster.mandates.bars(r.Partition, w.Holder) || slices.Contains(b.barred[r.Partition], w.Holder)
+	})
 	if len(free) == 0 || !carried(entry.Label, free) {
 		return fmt.Sprintf("no other worker may have %q", r.Partition)
 	}

@@ -133,9 +133,15 @@ func NewCommitGC(cfg CommitGCConfig) (*CommitGC, error) {
 	return g, nil
 }
 
-// Start begins to collect in the background; it returns at once. Starting again, or after Stop, does nothing.
-func (g *CommitGC) Start() {
-	g.once.Do(func() { go g.run() })
+// Start begins to collect in the background; it returns at once. A collector lives once: a second Start, and one after Stop, return
+// types.ErrAlreadyStarted.
+func (g *CommitGC) Start() error {
+	err := types.ErrAlreadyStarted
+	g.once.Do(func() {
+		err = nil
+		go g.run()
+	})
+	return err
 }
 
 // Stop ends the pass under way, if there is one, and returns when nothing runs any more. It may be called more than once.

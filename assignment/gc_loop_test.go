@@ -9,6 +9,7 @@ import (
 
 	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,8 +52,8 @@ func TestGCLoop(t *testing.T) {
 			state = touch(state, p.NextVersion(), 0)
 			g.publish(p, state) // triggers before Start are remembered, and share a pass
 		}
-		gc.Start()
-		gc.Start()
+		require.NoError(t, gc.Start())
+		require.ErrorIs(t, gc.Start(), types.ErrAlreadyStarted)
 		wait(5*time.Minute + time.Second)
 		require.Equal(t, []time.Duration{0, time.Minute}, passes())
 		once(gc.Trigger) // one that comes during a pass leads to another

@@ -58,17 +58,26 @@ type WorkerMonitor struct {
 	done      chan struct{}
 }
 
-// NewWorkerMonitor returns a monitor that has not started.
+// validate names all that is wrong.
+func (cfg *MonitorConfig) validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: MonitorConfig.%s", types.ErrInvalidConfig, what))
+		}
+	}
+	need(cfg.Heartbeats != nil, "Heartbeats is nil")
+	need(cfg.Namespace != "", "Namespace is empty")
+	need(cfg.HeartbeatTTL > 0, "HeartbeatTTL must be positive")
+	need(cfg.RequestTimeout > 0, "RequestTimeout must be positive")
+	need(cfg.Logger != nil, "Logger is nil")
+	return errors.Join(errs...)
+}
+
+// NewWorkerMonitor returns a monitor that has not started. Errors wrap types.ErrInvalidConfig and name all faults.
 func NewWorkerMonitor(cfg MonitorConfig) (*WorkerMonitor, error) {
-	switch {
-	case cfg.Heartbeats == nil:
-		return nil, fmt.Errorf("%w: MonitorConfig.Heartbeats is nil", types.ErrInvalidConfig)
-	case cfg.Namespace == "":
-		return nil, fmt.Errorf("%w: MonitorConfig.Namespace is empty", types.ErrInvalidConfig)
-	case cfg.HeartbeatTTL <= 0 || cfg.RequestTimeout <= 0:
-		return nil, fmt.Errorf("%w: MonitorConfig.HeartbeatTTL and RequestTimeout must be positive", types.ErrInvalidConfig)
-	case cfg.Logger == nil:
-		return nil, fmt.Errorf("%w: MonitorConfig.Logger is nil", types.ErrInvalidConfig)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	view := newLedger(cfg.Heartbeats.Created())
 	view.silence, view.absences.ttl = cfg.HeartbeatTTL, cfg.HeartbeatTTL
@@ -236,7 +245,7 @@ func (m *WorkerMonitor) run(ctx context.Context, sub *nats.Subscription, feed <-
 	}
 }
 
-// streak counts listings that failed in a row.
+// streak counts listings, or looks at the source, that failed in a row.
 type streak struct {
 	failed int
 	since  time.Time

@@ -42,8 +42,9 @@ type View struct {
 	// Expired has the IDs of which the server announced that the key's time was over. No grace is due: the lease was the grace.
 	// An ID that is in neither has no key for another reason, or never had one.
 	Expired map[string]bool
-	// Listings counts the complete listings so far; 0 means that nothing is known yet.
+	// Listings counts the complete listings so far; 0 means that nothing is known yet. Listed is when the last one began.
 	Listings int
+	Listed   time.Time
 	// Trouble is the last moment at which the store was seen to be out of reach or the feed to be cut; zero: never.
 	Trouble time.Time
 	// Applied is the highest version that any heartbeat has ever shown as applied.
@@ -67,6 +68,7 @@ type ledger struct {
 	highest  uint64                           // revision seen
 	applied  int64                            // see View.Applied
 	listings int
+	began    time.Time // the last complete listing
 	// listed is the highest applied version among the values of the last complete listing: whatever that listing shows was so
 	// after this version had been published.
 	listed   int64
@@ -93,6 +95,7 @@ func (l *ledger) snapshot() View {
 		Members:  make(map[string]Member, len(l.records)),
 		Expired:  make(map[string]bool),
 		Listings: l.listings,
+		Listed:   l.began,
 		Trouble:  l.trouble,
 		Applied:  l.applied,
 	}
@@ -183,9 +186,12 @@ func (l *ledger) bury(h types.Heartbeat) {
 // listingMark is the state of the view when a listing began.
 type listingMark struct {
 	heard, highest uint64
+	at             time.Time
 }
 
-func (l *ledger) mark() listingMark { return listingMark{heard: l.heard, highest: l.highest} }
+func (l *ledger) mark() listingMark {
+	return listingMark{heard: l.heard, highest: l.highest, at: time.Now()}
+}
 
 // older reports whether the listing lacks what was known before it began.
 func (k listingMark) older(entries map[string]kv.Entry) bool {
@@ -228,6 +234,7 @@ func (l *ledger) merge(in listing) (ok, restarted bool, bad []error) {
 		}
 	}
 	l.listings++
+	l.began = in.mark.at
 	l.absences.listed(l.listed, time.Now())
 	return true, restarted, bad
 }

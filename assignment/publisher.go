@@ -106,7 +106,7 @@ func (c *PublisherConfig) Validate() error {
 	check(types.ValidateWorkerID(c.Holder.Worker) == nil && c.Holder.Incarnation != "", "Holder %q is incomplete: give worker ID and incarnation", c.Holder)
 	check(c.Term > 0, "Term is 0: give the revision at which the leader key was acquired")
 	check(c.HighestVersion == 0 || types.ValidVersion(c.HighestVersion),
-		"HighestVersion is %d: give the highest version seen, which is below %d, or 0", c.HighestVersion, int64(types.MaxVersion))
+		"HighestVersion is %d: give the highest version seen, which is below %d, or 0", c.HighestVersion, types.VersionLimit())
 	check(c.KeepLog == 0 || c.KeepLog >= time.Second, "KeepLog %v is under a second, the least that the server takes", c.KeepLog)
 	check(c.Parallelism >= 0, "Parallelism %d is negative: give a small positive number, or 0 for %d", c.Parallelism, DefaultParallelism)
 	check(c.RequestTimeout >= 0, "RequestTimeout %v is negative: give e.g. %v", c.RequestTimeout, DefaultPublisherRequestTimeout)

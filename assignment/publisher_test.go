@@ -126,7 +126,9 @@ func TestVersionsOnlyGrow(t *testing.T) {
 		require.Equal(t, now, p.NextVersion(), "the time, where nothing is known")
 		require.Equal(t, now+versionGap, p.NextVersion(now), "above what others have seen")
 		require.Equal(t, now, p.NextVersion(types.MaxVersion, math.MaxInt64), "nonsense is ignored")
-		require.Equal(t, int64(types.MaxVersion-1), p.NextVersion(types.MaxVersion-2), "what is left is used up one by one")
+		require.Equal(t, types.VersionLimit()-1, p.NextVersion(types.VersionLimit()-2), "what is left is used up one by one")
+		require.Equal(t, types.VersionLimit(), p.NextVersion(types.VersionLimit()-1), "for which there is room a moment later")
+		require.False(t, types.ValidVersion(types.VersionLimit()))
 
 		v := p.NextVersion()
 		s := spread(v, v, 2, partitions(4))

@@ -30,21 +30,24 @@ func (p *AssignmentPublisher) CurrentVersion() int64 {
 // no commit known here has: then commits were lost meanwhile. The same version is returned until Publish has used it,
 // whatever came of that.
 //
-// Numbers from types.MaxVersion on are damage and ignored. Where the gap would lead there, which only a number that is damage but still
-// in bounds can bring about, the next version is one higher, so that the numbers left last.
+// After the loss of everything, memory included, it is new where leaders have changed no more often than every 65.5 s on average; else when
+// the clock has caught up (TestBothBucketsRestoredAndEverythingForgotten, TestVersionsAheadOfTheClockAreForgotten).
+//
+// Numbers from types.VersionLimit on are damage and ignored. Where the gap would lead there, which only a number that is damage but still
+// in bounds can bring about, the next version is one higher, and below the limit of the next millisecond.
 func (p *AssignmentPublisher) NextVersion(seen ...int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	top := p.highest
 	for _, v := range seen {
-		if v < types.MaxVersion {
+		if types.ValidVersion(v) {
 			top = max(top, v)
 		}
 	}
 	if p.begun && top == p.highest {
 		return top + 1
 	}
-	if top >= types.MaxVersion-versionGap {
+	if top >= types.VersionLimit()-versionGap {
 		return top + 1
 	}
 	return max(top+versionGap, time.Now().UnixMilli())
@@ -64,7 +67,7 @@ func (p *AssignmentPublisher) use(version int64) error {
 func (p *AssignmentPublisher) saw(version int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if version < types.MaxVersion {
+	if types.ValidVersion(version) {
 		p.highest = max(p.highest, version)
 	}
 }
@@ -81,7 +84,7 @@ func (p *AssignmentPublisher) DiscoverHighestVersion(ctx context.Context) (int64
 	var highest int64
 	take := func(versions ...int64) {
 		for _, v := range versions {
-			if v < types.MaxVersion { // one that is damage does not hide the others
+			if types.ValidVersion(v) { // one that is damage does not hide the others
 				highest = max(highest, v)
 			}
 		}

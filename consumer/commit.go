@@ -48,8 +48,6 @@ func (r *Reader) handle(ctx context.Context, o parti.Ownership) error {
 	x.greet()
 	err = x.serve(ctx)
 	<-x.greeted
-	r.remove(x)
-	r.cfg.metrics.PartitionGone(part)
 	x.tellEnd(err)
 	if ctx.Err() != nil {
 		return nil
@@ -77,6 +75,7 @@ func (x *run) serve(ctx context.Context) error {
 	var reader sync.WaitGroup
 	reader.Go(func() { x.readLoop(reading) })
 	err := x.commitLoop(ctx)
+	close(x.ended)
 	stop()
 	reader.Wait()
 	if err == nil && errors.Is(context.Cause(ctx), parti.ErrLeaseExpired) {
@@ -266,8 +265,11 @@ func (x *run) commit(ctx context.Context) error {
 		}
 	}
 	x.mu.Lock()
-	x.settle(snap)
+	freed := x.settle(snap)
 	x.mu.Unlock()
+	if freed {
+		x.r.enqueue(x)
+	}
 	if needed {
 		x.tellCommitted(snap.o)
 	}
@@ -284,8 +286,10 @@ func (x *run) snapshot() (s snapshot, needed bool) {
 	return s, needed
 }
 
-// settle takes note that a snapshot is stored, and tells those who wait. Held: mu.
-func (x *run) settle(s snapshot) {
+// settle takes note that a snapshot is stored, and tells those who wait. It reports whether the partition was held back until now: then it is to
+// have a turn. Held: mu.
+func (x *run) settle(s snapshot) (freed bool) {
+	freed = x.heldBack()
 	x.saved = s.o
 	if x.gen == s.gen {
 		x.pending -= s.pending
@@ -299,6 +303,7 @@ func (x *run) settle(s snapshot) {
 		}
 	}
 	x.waiters = kept
+	return freed && !x.heldBack()
 }
 
 // tellOwed calls OnCommitted with what rounds has stored.

@@ -19,7 +19,8 @@ func (r *Reader) Pause(partitions ...int) {
 	r.setPaused(partitions, true)
 }
 
-// Resume undoes Pause for the partitions, or for all where none is named. It also starts partitions that were stopped: after a message
+// Resume undoes Pause for the partitions, or for all where none is named. A message that is being repeated keeps its attempts and waits.
+// It also starts partitions that were stopped: after a message
 // that could not be processed by trying that message again; after messages that have expired by passing them over; after a changed
 // stream at the beginning of the one that is there.
 func (r *Reader) Resume(partitions ...int) {
@@ -95,8 +96,10 @@ func (x *run) stop(err error) {
 func (x *run) restart() {
 	x.mu.Lock()
 	err := x.stopped
-	x.stopped = nil
-	x.trouble, x.delayed = trouble{}, false
+	if err != nil { // else what is repeated goes on as before
+		x.stopped = nil
+		x.trouble, x.delayed = trouble{}, false
+	}
 	x.mu.Unlock()
 	var expired *ExpiredError
 	var changed *StreamChangedError
@@ -178,6 +181,10 @@ type PartitionStats struct {
 	// Acknowledged and Committed are sequences: what was acknowledged, and what of it is stored.
 	Acknowledged uint64
 	Committed    uint64
+	// Unstored is how many messages were acknowledged and are not covered by the stored offset. HeldBack: they are so many that nothing is handed out
+	// until some are, see [WithCommit].
+	Unstored int
+	HeldBack bool
 	// Lag is how many messages are known to be unprocessed. Where a stream's partitions are read together, it counts what is in memory only.
 	Lag    uint64
 	Paused bool
@@ -203,6 +210,7 @@ func (r *Reader) Stats() Stats {
 			Partition: x.part, Epoch: x.owner.Epoch, Stream: x.stream, Subject: x.subject,
 			Buffered: x.held(), BufferedBytes: x.bytes, Unacknowledged: len(x.handed),
 			Acknowledged: x.acked, Committed: x.saved.Sequence, Lag: x.lag(), Paused: x.paused, Stopped: x.stopped,
+			Unstored: x.pending, HeldBack: x.heldBack(),
 		})
 		x.mu.Unlock()
 	}

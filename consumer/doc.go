@@ -41,7 +41,8 @@
 //   - All: the message that the loop has in hand when its partition goes elsewhere comes again there.
 //   - AckLater, All and Process: what was acknowledged within the last 100 ms or 100 messages of a partition (see [WithCommit]; the time is
 //     longer where more than 20 partitions of a Reader have something to be stored) comes again if
-//     the process dies or loses its lease before it is stored. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
+//     the process dies or loses its lease before it is stored. It is never more than ten times that number of messages of a partition, the one in hand
+//     included, and with Fetch what the last call returned in addition: while so many cannot be stored, nothing more of it is handed out. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
 //     the partition is released, so nothing that was acknowledged repeats.
 //   - Fetch: what was handed out and not acknowledged when the partition goes elsewhere is handed out by the next owner, and its later acknowledgement
 //     here fails.

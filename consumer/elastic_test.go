@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FAILURES.md row 47, in virtual time: 8 → 9 → 8 readers under load, 100 partitions.
+// docs/ROBUSTNESS.md row 47, in virtual time: 8 → 9 → 8 readers under load, 100 partitions.
 func TestElasticChange(t *testing.T) {
 	for name, opts := range map[string][]worldOption{
 		"a consumer each": {withLayout(SpreadOver("ORDERS", "orders", 100, 25))},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
@@ -21,7 +22,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	js, ctx := client.JS(), context.Background()
+	js := client.JS()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 
 	layout := consumer.SpreadOver("ORDERS", "orders", 16, 0)
 	if err := layout.CreateStreams(ctx, js, jetstream.StreamConfig{}); err != nil {

@@ -129,7 +129,7 @@ func (r *Reader) openFeed(ctx context.Context, s feedSpec, check func(streamStat
 func (f *feed) create(ctx context.Context, s feedSpec) (pending uint64, err error) {
 	cfg := jetstream.ConsumerConfig{
 		Name: f.name, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(s.from, 1), AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: f.r.cfg.inactive, MaxWaiting: 16,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: inactive, MaxWaiting: 16,
 	}
 	if len(s.filters) == 1 {
 		cfg.FilterSubject = s.filters[0]

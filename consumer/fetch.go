@@ -161,7 +161,10 @@ func (r *Reader) putStop(err error) {
 //
 // A message of another Reader is refused ([ErrNotAssigned]).
 //
-// A message that the caller made up itself counts for the present ownership; its Partition and Sequence are enough.
+// A message that the caller made up itself, or has stored in between, counts for the present ownership if its Epoch is 0 or that ownership's; any other is
+// refused ([ErrPartitionLost]). Partition and Sequence are enough.
+//
+// In [Hooks.OnCommitted] Ack would wait for that hook's own end: use AckLater there.
 //
 // When ctx ends first, the acknowledgement stays in force and is stored within the delay of [WithCommit]; it is not known whether it was.
 func (r *Reader) Ack(ctx context.Context, messages ...Message) error {
@@ -197,7 +200,7 @@ func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error,
 				ErrNotAssigned, m.Partition, m.Sequence)))
 			continue
 		}
-		o := ownership{m.Partition, m.run, m.gen}
+		o := ownership{m.Partition, m.run, m.gen, m.Epoch}
 		highest[o] = max(highest[o], m.Sequence)
 	}
 	for o, seq := range highest {
@@ -207,6 +210,10 @@ func (r *Reader) acknowledge(messages []Message, wait bool) (waits []chan error,
 				errs = append(errs, r.closedOr(err))
 				continue
 			}
+		}
+		if o.epoch != 0 && o.epoch != x.owner.Epoch {
+			errs = append(errs, r.closedOr(fmt.Errorf("sequence %d: %w", seq, &PartitionLostError{Partition: o.part, Epoch: o.epoch})))
+			continue
 		}
 		w, err := x.ack(seq, o.gen, o.run == nil, wait)
 		if err != nil {
@@ -224,6 +231,8 @@ type ownership struct {
 	part int
 	run  *run
 	gen  uint32
+	// As the message says; 0: the present one.
+	epoch int64
 }
 
 // closedOr adds to an error that the Reader was closed, where it was.
@@ -252,14 +261,15 @@ func (r *Reader) All(ctx context.Context) iter.Seq2[Message, error] {
 		}
 		defer r.unreserve()
 		for {
-			x, _ := r.next()
-			switch {
-			case x != nil:
+			if ctx.Err() != nil {
+				yield(Message{}, ctx.Err())
+				return
+			}
+			if x, _ := r.next(); x != nil {
 				if !r.some(ctx, x, yield) {
 					return
 				}
 				continue
-			default:
 			}
 			if err := r.takeStop(); err != nil {
 				if !yield(Message{}, err) {
@@ -270,8 +280,6 @@ func (r *Reader) All(ctx context.Context) iter.Seq2[Message, error] {
 			select {
 			case <-r.wake:
 			case <-ctx.Done():
-				yield(Message{}, ctx.Err())
-				return
 			case <-r.closing:
 				yield(Message{}, r.closedErr())
 				return
@@ -294,6 +302,7 @@ func (r *Reader) some(ctx context.Context, x *run, yield func(Message, error) bo
 		if len(got) == 0 {
 			return true
 		}
+		r.cfg.metrics.Fetched(1)
 		if !x.yieldOne(got, yield) {
 			return false
 		}

@@ -106,7 +106,7 @@ func (w *world) ctx(d time.Duration) context.Context {
 // create creates the streams.
 func (w *world) create() {
 	w.t.Helper()
-	require.NoError(w.t, w.layout.CreateStreams(w.ctx(10*time.Second), w.js, jetstream.StreamConfig{Storage: w.storage, AllowDirect: true}))
+	require.NoError(w.t, w.layout.CreateStreams(w.ctx(time.Minute), w.js, jetstream.StreamConfig{Storage: w.storage, AllowDirect: true}))
 }
 
 // publish stores n messages in each of the partitions, or in all where none is named, in turns.

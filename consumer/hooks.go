@@ -9,7 +9,11 @@ import (
 // Hooks are called when something happens. Any may be nil. A hook that panics, or ends its goroutine, is logged and counts as having returned.
 //
 // For one partition, hooks are called in order, except that OnCommitted and OnError may come at the same time as others; for
-// different partitions they are called in parallel. The work waits for them, so a slow one holds back its partition, and its release.
+// different partitions they are called in parallel. The work waits for them, so a slow one holds back its partition, and its release. While
+// OnCommitted runs, nothing more of its partition is stored; what is handed out meanwhile is bounded, see [WithCommit].
+//
+// Do not wait in a hook for what waits for the hook: Close in any of them, [Reader.Seek] of its partition in any but OnAssigned, and [Reader.Ack] of its
+// partition in OnCommitted and OnError, end with their context only. [Reader.AckLater] and [Reader.Resume] do not wait; or use a goroutine.
 //
 // What concerns the whole group has hooks of its own, see [WithManagerOptions] and parti.WithHooks: OnElected, OnSteppingDown,
 // OnLeadershipLost, OnRebalanceStarted, OnRebalanceEnded, OnStateChanged and OnAssignment. The heartbeat is measured by parti.WithMetrics.
@@ -46,7 +50,8 @@ type Metrics interface {
 	Lag(partition int, messages uint64)
 	// Buffered is a gauge: what is held in memory for a partition. It is reported about once a second.
 	Buffered(partition int, messages, bytes int)
-	// Fetched reports messages handed out by one call.
+	// Fetched reports messages handed out: by a call of Fetch, and one at a time by All and Process. What Fetch returns
+	// again, or Process tries again because its handler failed, is not counted again.
 	Fetched(messages int)
 	// Handled reports one call of a Process handler.
 	Handled(partition int, took time.Duration, err error)

@@ -20,34 +20,38 @@ import (
 // A partition's weight is 100 plus 100 for each mean lag that it is behind; the lag is averaged over time with a half-life. The leader learns it
 // from the offsets, in which owners note it, so no worker is asked. Placement begins with what is: a partition without an owner goes to the least
 // loaded worker, and a worker that is new takes from the most loaded ones until it has its part. Beyond that, nothing moves as long as no
-// worker's load exceeds the mean by more than Threshold; and then only so much that MovesPerMinute is kept.
+// worker's load exceeds the mean by more than Threshold; and then only so much that MovesPerMinute is kept, and only what brings loads closer
+// together: no commit is made for a lag that no move can even out, e.g. that of one partition. A worker's capacity is heeded.
 //
 // Averages and the count of moves live in the leader's process: another leader begins with the lag of the moment and no moves.
 type LagAware struct {
-	// HalfLife is the time after which a change of lag has half its effect. Default 1 min.
+	// HalfLife is the time after which a change of lag has half its effect. Default 1 min. Negative: the lag of the moment counts.
 	HalfLife time.Duration
 	// Interval is how often the leader looks. Default 10 s.
 	Interval time.Duration
-	// Threshold is the imbalance below which nothing moves, as a part of the mean load. Default 0.2.
+	// Threshold is the imbalance below which nothing moves, as a part of the mean load. Default 0.2. Negative: there is none, so that
+	// every imbalance counts that a move lessens.
 	Threshold float64
-	// MovesPerMinute bounds the moves made for lag, as a part of all partitions, but is at least one partition. Default 0.1.
+	// MovesPerMinute bounds the moves made for lag, as a part of all partitions, but is at least one partition. Default 0.1, at most 1.
+	// Negative: nothing moves for lag, and it counts only where something has to be placed anyway.
 	MovesPerMinute float64
-	// MinLag is the mean lag below which differences do not count, in messages. Default 1000.
+	// MinLag is the mean lag below which differences do not count, in messages. Default 1000. Use 1 where all of them are to count.
 	MinLag uint64
 }
 
+// withDefaults replaces what was left out, and makes 0 of what is negative.
 func (l LagAware) withDefaults() LagAware {
-	l.HalfLife = cmp.Or(l.HalfLife, time.Minute)
+	l.HalfLife = max(cmp.Or(l.HalfLife, time.Minute), 0)
 	l.Interval = cmp.Or(l.Interval, 10*time.Second)
-	l.Threshold = cmp.Or(l.Threshold, 0.2)
-	l.MovesPerMinute = cmp.Or(l.MovesPerMinute, 0.1)
+	l.Threshold = max(cmp.Or(l.Threshold, 0.2), 0)
+	l.MovesPerMinute = max(cmp.Or(l.MovesPerMinute, 0.1), 0)
 	l.MinLag = cmp.Or(l.MinLag, 1000)
 	return l
 }
 
 func (l LagAware) validate() error {
-	if l.HalfLife < 0 || l.Interval < 0 || l.Threshold < 0 || l.MovesPerMinute < 0 || l.MovesPerMinute > 1 {
-		return fmt.Errorf("%w: WithLagAware: use positive durations and parts of 1, or leave them out", ErrInvalidConfig)
+	if l.Interval < 0 || l.MovesPerMinute > 1 {
+		return fmt.Errorf("%w: WithLagAware: use a positive Interval and at most 1 for MovesPerMinute, or leave them out", ErrInvalidConfig)
 	}
 	return nil
 }
@@ -64,9 +68,8 @@ type lagFollower struct {
 	list    []types.Partition
 	average map[string]float64
 	looked  time.Time
-	owners  map[string]string // as decided last
-	moves   []time.Time       // made for lag
-	nudge   bool
+	placed  types.AssignmentInput // what was decided on last, with the answer as Previous
+	moves   []time.Time           // made for lag, in the last minute
 }
 
 var (
@@ -75,7 +78,7 @@ var (
 )
 
 func newLagFollower(l LagAware, list []types.Partition, lags func(ctx context.Context) (map[string]uint64, error)) *lagFollower {
-	return &lagFollower{cfg: l.withDefaults(), lags: lags, list: list, average: map[string]float64{}, owners: map[string]string{}}
+	return &lagFollower{cfg: l.withDefaults(), lags: lags, list: list, average: map[string]float64{}}
 }
 
 // storedLags reads the lag of all partitions from the offsets.
@@ -135,24 +138,46 @@ func (f *lagFollower) look(ctx context.Context) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.observe(lags, now)
-	next := f.weigh()
-	if f.imbalance(next) <= f.cfg.Threshold {
+	if !f.better(now) {
 		return false
 	}
+	next := f.weigh(f.list)
 	if slices.EqualFunc(next, f.list, types.Partition.Equal) {
-		if f.nudge = !f.nudge; f.nudge { // a difference of one makes the leader think again about what it was not allowed to move
-			next[0].Weight++
-		}
+		next[0].Weight++ // a difference of one makes the leader think again about what it was not allowed to move
 	}
-	changed := !slices.EqualFunc(next, f.list, types.Partition.Equal)
 	f.list = next
-	return changed
+	return true
+}
+
+// better reports whether loads differ too much, and Assign would lessen that if it was asked now: else a commit would say what the last one
+// said. Held: mu.
+func (f *lagFollower) better(now time.Time) bool {
+	in := f.placed
+	if len(in.Workers) == 0 { // not asked yet
+		return false
+	}
+	in.Partitions = f.weigh(in.Partitions)
+	p := newPlacement(in)
+	if !p.uneven(f.cfg.Threshold) {
+		return false
+	}
+	p.place(f.cfg.Threshold, f.allowed(len(in.Partitions), now))
+	return !slices.Equal(p.owners, in.Previous)
+}
+
+// allowed returns how many of so many partitions may be moved for lag now. Held: mu.
+func (f *lagFollower) allowed(partitions int, now time.Time) int {
+	if f.cfg.MovesPerMinute == 0 {
+		return 0
+	}
+	f.moves = slices.DeleteFunc(f.moves, func(t time.Time) bool { return now.Sub(t) >= time.Minute })
+	return max(1, int(f.cfg.MovesPerMinute*float64(partitions))) - len(f.moves)
 }
 
 // observe averages. Held: mu.
 func (f *lagFollower) observe(lags map[string]uint64, now time.Time) {
 	part := 1.0
-	if !f.looked.IsZero() {
+	if !f.looked.IsZero() && f.cfg.HalfLife > 0 {
 		part = 1 - math.Exp2(-now.Sub(f.looked).Seconds()/f.cfg.HalfLife.Seconds())
 	}
 	f.looked = now
@@ -162,14 +187,14 @@ func (f *lagFollower) observe(lags map[string]uint64, now time.Time) {
 	}
 }
 
-// weigh returns the list with weights by the averages. Weights are rounded to steps of about a tenth. Held: mu.
-func (f *lagFollower) weigh() []types.Partition {
+// weigh returns partitions with weights by the averages. Weights are rounded to steps of about a tenth. Held: mu.
+func (f *lagFollower) weigh(list []types.Partition) []types.Partition {
 	mean := 0.0
 	for _, a := range f.average {
 		mean += a / float64(len(f.list))
 	}
 	mean = max(mean, float64(f.cfg.MinLag))
-	out := slices.Clone(f.list)
+	out := slices.Clone(list)
 	for i := range out {
 		w := types.DefaultWeight * (1 + min(f.average[out[i].ID()]/mean, maxLagWeight))
 		out[i].Weight = int64(math.Round(math.Pow(1.1, math.Round(math.Log(w)/math.Log(1.1)))))
@@ -177,45 +202,18 @@ func (f *lagFollower) weigh() []types.Partition {
 	return out
 }
 
-// imbalance returns by how much the most loaded worker exceeds the mean under the last placement. Held: mu.
-func (f *lagFollower) imbalance(list []types.Partition) float64 {
-	load := map[string]int64{}
-	total := int64(0)
-	for i := range list {
-		if w, ok := f.owners[list[i].ID()]; ok {
-			load[w] += list[i].Cost()
-			total += list[i].Cost()
-		}
-	}
-	for _, w := range f.owners {
-		load[w] += 0
-	}
-	most := int64(0)
-	for _, l := range load {
-		most = max(most, l)
-	}
-	if total == 0 {
-		return 0
-	}
-	return float64(most)*float64(len(load))/float64(total) - 1
-}
-
-// Assign implements types.AssignmentStrategy.
+// Assign implements types.AssignmentStrategy. It goes by the weights of the last look, which those of the input may be older than.
 func (f *lagFollower) Assign(_ context.Context, in types.AssignmentInput) ([]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.moves = slices.DeleteFunc(f.moves, func(t time.Time) bool { return now.Sub(t) >= time.Minute })
-	allowed := max(1, int(f.cfg.MovesPerMinute*float64(len(in.Partitions)))) - len(f.moves)
-	owners, moved := placeByWeight(in, f.cfg.Threshold, allowed)
-	for range moved {
+	in.Partitions = f.weigh(in.Partitions)
+	p := newPlacement(in)
+	for range p.place(f.cfg.Threshold, f.allowed(len(in.Partitions), now)) {
 		f.moves = append(f.moves, now)
 	}
-	clear(f.owners)
-	for i, w := range owners {
-		f.owners[in.Partitions[i].ID()] = in.Workers[w].ID
-	}
-	return owners, nil
+	f.placed = types.AssignmentInput{Workers: slices.Clone(in.Workers), Partitions: in.Partitions, Previous: p.owners}
+	return slices.Clone(p.owners), nil
 }
 
 // placement is a placement in the making.
@@ -223,63 +221,91 @@ type placement struct {
 	in     types.AssignmentInput
 	owners []int
 	load   []int64
+	count  []int
 	total  int64
 }
 
-// placeByWeight keeps the previous owners, gives away what has none, fills up workers that had nothing, and then moves at most allowed
-// partitions from workers whose load exceeds the mean by more than the threshold. It returns how many of these it moved.
-func placeByWeight(in types.AssignmentInput, threshold float64, allowed int) (owners []int, moved int) {
-	p := placement{in: in, owners: slices.Clone(in.Previous), load: make([]int64, len(in.Workers))}
-	fresh := make([]bool, len(in.Workers))
-	for w := range fresh {
-		fresh[w] = true
-	}
-	var homeless []int
+// newPlacement begins with the previous owners.
+func newPlacement(in types.AssignmentInput) *placement {
+	p := &placement{in: in, owners: slices.Clone(in.Previous), load: make([]int64, len(in.Workers)), count: make([]int, len(in.Workers))}
 	for i, w := range p.owners {
 		p.total += in.Partitions[i].Cost()
+		if w != types.NoOwner {
+			p.give(i, w)
+		}
+	}
+	return p
+}
+
+// place gives away what has no owner, fills up workers that had nothing, and then moves at most allowed partitions from workers whose load
+// exceeds the mean by more than the threshold. It returns how many of these it moved.
+func (p *placement) place(threshold float64, allowed int) (moved int) {
+	var fresh, homeless []int
+	for w, n := range p.count {
+		if n == 0 {
+			fresh = append(fresh, w)
+		}
+	}
+	for i, w := range p.owners {
 		if w == types.NoOwner {
 			homeless = append(homeless, i)
-			continue
 		}
-		p.load[w] += in.Partitions[i].Cost()
-		fresh[w] = false
 	}
-	slices.SortStableFunc(homeless, func(i, j int) int { return cmp.Compare(in.Partitions[j].Cost(), in.Partitions[i].Cost()) })
+	slices.SortStableFunc(homeless, func(i, j int) int { return cmp.Compare(p.in.Partitions[j].Cost(), p.in.Partitions[i].Cost()) })
 	for _, i := range homeless {
-		p.give(i, p.extreme(false))
+		p.give(i, p.least())
 	}
-	for w := range fresh {
-		for fresh[w] && float64(p.load[w]) < p.mean()*0.95 && p.moveOne(p.extreme(true), w) {
+	for _, w := range fresh {
+		for float64(p.load[w]) < p.mean()*0.95 && p.moveOne(p.most(), w) {
 		}
 	}
-	for moved < allowed && float64(p.load[p.extreme(true)]) > p.mean()*(1+threshold) {
-		if !p.moveOne(p.extreme(true), p.extreme(false)) {
-			break
-		}
+	for moved < allowed && p.uneven(threshold) && p.moveOne(p.most(), p.least()) {
 		moved++
 	}
-	return p.owners, moved
+	return moved
 }
 
 func (p *placement) mean() float64 { return float64(p.total) / float64(len(p.load)) }
 
+// uneven reports whether a worker's load exceeds the mean by more than the threshold.
+func (p *placement) uneven(threshold float64) bool {
+	return float64(p.load[p.most()]) > p.mean()*(1+threshold)
+}
+
 func (p *placement) give(i, w int) {
 	p.owners[i] = w
 	p.load[w] += p.in.Partitions[i].Cost()
+	p.count[w]++
 }
 
-// extreme returns the most or least loaded worker, the first of equals.
-func (p *placement) extreme(most bool) int {
+// most returns the most loaded worker, the first of equals.
+func (p *placement) most() int {
 	best := 0
 	for w, l := range p.load {
-		if most && l > p.load[best] || !most && l < p.load[best] {
+		if l > p.load[best] {
 			best = w
 		}
 	}
 	return best
 }
 
-// moveOne moves the partition that brings the two workers' loads closest together; none where that is no improvement.
+// least returns the least loaded worker that has room, the first of equals; the first of all where none has.
+func (p *placement) least() int {
+	best := -1
+	for w, l := range p.load {
+		if p.admits(w, 1) && (best < 0 || l < p.load[best]) {
+			best = w
+		}
+	}
+	return max(best, 0)
+}
+
+// admits reports whether the worker has room for another partition that costs so much.
+func (p *placement) admits(w int, cost int64) bool {
+	return p.in.Workers[w].Capacity.Admits(p.count[w]+1, p.load[w]+cost)
+}
+
+// moveOne moves the partition that brings the two workers' loads closest together; none where that is no improvement, or there is no room.
 func (p *placement) moveOne(from, to int) bool {
 	gap := p.load[from] - p.load[to]
 	best, bestGap := -1, gap
@@ -288,7 +314,7 @@ func (p *placement) moveOne(from, to int) bool {
 			continue
 		}
 		c := p.in.Partitions[i].Cost()
-		if after := max(gap-2*c, 2*c-gap); c > 0 && after < bestGap {
+		if after := max(gap-2*c, 2*c-gap); c > 0 && after < bestGap && p.admits(to, c) {
 			best, bestGap = i, after
 		}
 	}
@@ -296,6 +322,7 @@ func (p *placement) moveOne(from, to int) bool {
 		return false
 	}
 	p.load[from] -= p.in.Partitions[best].Cost()
+	p.count[from]--
 	p.give(best, to)
 	return true
 }

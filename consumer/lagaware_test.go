@@ -110,7 +110,7 @@ func TestLagAwareBounds(t *testing.T) {
 		}
 		t.Logf("%d moves, %v", len(moves), w.counts())
 		require.NotEmpty(t, moves)
-		require.LessOrEqual(t, w.f.imbalance(w.f.weigh()), 0.2)
+		require.False(t, newPlacement(w.f.placed).uneven(0.2))
 	})
 }
 

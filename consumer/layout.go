@@ -129,6 +129,9 @@ func (l Layout) Streams(template jetstream.StreamConfig) []jetstream.StreamConfi
 // CreateStreams creates the streams that are missing and gives those that exist the subjects and settings of the template. It is for
 // the producer's side, or for whoever deploys; a Reader creates no streams.
 func (l Layout) CreateStreams(ctx context.Context, js jetstream.JetStream, template jetstream.StreamConfig) error {
+	if js == nil {
+		return fmt.Errorf("%w: the JetStream context is nil: use jetstream.New(conn)", ErrInvalidConfig)
+	}
 	if err := l.validate(); err != nil {
 		return err
 	}

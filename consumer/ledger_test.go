@@ -121,5 +121,5 @@ func (w *world) describeProgress() (out string) {
 // keepOffsets makes the bucket of the offsets such that every write can be read when all is over.
 func (w *world) keepOffsets(t *testing.T) {
 	t.Helper()
-	require.NoError(t, ledger.KeepOffsets(w.ctx(10*time.Second), w.js, DefaultOffsetsBucket, 1, w.storage))
+	require.NoError(t, ledger.KeepOffsets(w.ctx(time.Minute), w.js, DefaultOffsetsBucket, 1, w.storage))
 }

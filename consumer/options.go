@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,13 @@ type Option func(*config)
 // DefaultOffsetsBucket is the KV bucket in which all groups of an account keep their offsets.
 const DefaultOffsetsBucket = "parti-offsets"
 
+const (
+	// requestTimeout bounds one request to the server.
+	requestTimeout = 2 * time.Second
+	// inactive is how long the server keeps a consumer that nobody asks any more: of a Reader that has crashed.
+	inactive = time.Minute
+)
+
 type config struct {
 	resolver Resolver
 	layout   *Layout // where the resolver is one's
@@ -30,27 +38,25 @@ type config struct {
 	offsetsReplicas int
 	offsetsStorage  jetstream.StorageType
 
-	start          Position
-	bufferMsgs     int
-	bufferBytes    int
-	totalMsgs      int
-	totalBytes     int
-	fetchWait      time.Duration
-	fetchBatch     time.Duration
-	commitEvery    time.Duration
-	commitMsgs     int
-	concurrency    int
-	retry          Retry
-	poison         PoisonAction
-	deadLetter     string
-	expired        ExpiredPolicy
-	recreated      RecreatedPolicy
-	sharedAbove    int
-	requestTimeout time.Duration
-	inactive       time.Duration
-	hooks          Hooks
-	metrics        Metrics
-	log            *slog.Logger
+	start       Position
+	bufferMsgs  int
+	bufferBytes int
+	totalMsgs   int
+	totalBytes  int
+	fetchWait   time.Duration
+	fetchBatch  time.Duration
+	commitEvery time.Duration
+	commitMsgs  int
+	concurrency int
+	retry       Retry
+	poison      PoisonAction
+	deadLetter  string
+	expired     ExpiredPolicy
+	recreated   RecreatedPolicy
+	sharedAbove int
+	hooks       Hooks
+	metrics     Metrics
+	log         *slog.Logger
 }
 
 func defaultConfig() config {
@@ -61,16 +67,15 @@ func defaultConfig() config {
 		bufferMsgs: 500, bufferBytes: 8 << 20, totalMsgs: 50_000, totalBytes: 128 << 20,
 		fetchWait: 5 * time.Second, fetchBatch: 10 * time.Millisecond,
 		commitEvery: 100 * time.Millisecond, commitMsgs: 100,
-		retry:  Retry{Attempts: 5, First: 100 * time.Millisecond, Limit: 10 * time.Second},
-		poison: PoisonStop, sharedAbove: 64,
-		requestTimeout: 2 * time.Second, inactive: time.Minute,
+		retry:  Retry{Attempts: 5}.withDefaults(),
+		poison: PoisonStop, sharedAbove: MaxPerStream,
 		metrics: NopMetrics{}, log: slog.New(slog.DiscardHandler),
 	}
 }
 
 // Resolver says in which stream and under which subject (or subject filter, with wildcards) a partition's messages are stored. It must
 // give the same answer in every process of the group and for ever, or the partitions' offsets lose their meaning. Subjects of different partitions of one
-// stream must not overlap.
+// stream must not overlap; NewReader refuses those that do.
 type Resolver func(partition int) (stream, subject string)
 
 // WithResolver sets where partitions are stored. It or [WithLayout] is required.
@@ -106,7 +111,9 @@ func WithBuffer(messages, bytes int) Option {
 	return func(c *config) { c.bufferMsgs, c.bufferBytes = messages, bytes }
 }
 
-// WithTotalBuffer bounds what is held in memory for all partitions of the Reader, in equal shares. Default 50,000 messages, 128 MiB.
+// WithTotalBuffer bounds what is held in memory for all partitions of the Reader, in equal shares. Default 50,000 messages, 128 MiB. A partition
+// may exceed its share of the bytes, here and in [WithBuffer], by what one request brings: how many messages fit is estimated by those before,
+// and the first request is for 20, of at most as many bytes together as the stream, or else the server, permits one message.
 func WithTotalBuffer(messages, bytes int) Option {
 	return func(c *config) { c.totalMsgs, c.totalBytes = messages, bytes }
 }
@@ -121,6 +128,10 @@ func WithFetchWait(first, more time.Duration) Option {
 // partition. Default 100 ms and 100. The time holds where up to 20 partitions of the Reader have something to be stored; with more it grows in
 // proportion, up to ten times as long. So by default a Reader writes up to 200 offsets per second because of it, and beyond 200 partitions one
 // of each per second.
+//
+// A write takes its time, and may fail. While ten times that many messages of a partition are acknowledged and not stored, nothing more of it is handed
+// out, see [PartitionStats]; it goes on as soon as some are stored. So that many, the message in hand included, are the most that comes again of a
+// partition after a crash; with Fetch, fewer than that and what it returned last.
 func WithCommit(delay time.Duration, messages int) Option {
 	return func(c *config) { c.commitEvery, c.commitMsgs = delay, messages }
 }
@@ -133,12 +144,26 @@ func WithConcurrency(n int) Option { return func(c *config) { c.concurrency = n 
 type Retry struct {
 	// Attempts is how often a message is tried before the poison policy applies. 0: for ever.
 	Attempts int
-	// First and Limit are the wait after the first attempt and the longest one; it doubles in between.
+	// First and Limit are the wait after the first attempt and the longest one; it doubles in between. Each is shortened by up to a half, by
+	// chance: partitions that fail together do not come back together. 0: 100 ms and 10 s, or as far from it as the other one requires.
 	First, Limit time.Duration
 }
 
 // WithRetry sets how Process repeats. Default 5 attempts, 100 ms to 10 s.
-func WithRetry(r Retry) Option { return func(c *config) { c.retry = r } }
+func WithRetry(r Retry) Option { return func(c *config) { c.retry = r.withDefaults() } }
+
+// withDefaults replaces waits that were left out.
+func (r Retry) withDefaults() Retry {
+	const first, limit = 100 * time.Millisecond, 10 * time.Second
+	if r.First == 0 {
+		r.First = first
+		if r.Limit > 0 {
+			r.First = min(first, r.Limit)
+		}
+	}
+	r.Limit = cmp.Or(r.Limit, max(limit, r.First))
+	return r
+}
 
 // PoisonAction is what Process does with a message that could not be processed.
 type PoisonAction uint8
@@ -166,8 +191,9 @@ func (a PoisonAction) String() string {
 // WithPoison sets what happens to a message that could not be processed: [PoisonStop] or [PoisonSkip].
 func WithPoison(a PoisonAction) Option { return func(c *config) { c.poison = a } }
 
-// WithDeadLetter publishes messages that could not be processed to a subject, which some stream must store. The message keeps its data and
-// headers, and gets the Header… headers of this package. It is published at least once; the server drops duplicates within the
+// WithDeadLetter publishes messages that could not be processed to a subject, which some stream must store: one that the group does not read. NewReader
+// refuses a subject that a stream of the layout takes, and a dead letter that the group is handed all the same stops its partition when it fails again, as
+// by [PoisonStop]. One that was published again to the subject it came from is a message like any other. The message keeps its data and headers, and gets the Header… headers of this package. It is published at least once; the server drops duplicates within the
 // duplicate window of the stream, by the message ID. One that is too large for the server with these headers, some 300 bytes and the reason,
 // holds its partition until Seek passes it over; [Hooks.OnError] tells.
 func WithDeadLetter(subject string) Option {
@@ -218,8 +244,10 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
 // WithMetrics sets who receives measurements.
 func WithMetrics(m Metrics) Option { return func(c *config) { c.metrics = m } }
 
-// WithLogger sets where the Reader and its Manager log. Default: nowhere.
-func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
+// WithLogger sets where the Reader and its Manager log. Default, and with nil: nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) { c.log = cmp.Or(l, slog.New(slog.DiscardHandler)) }
+}
 
 // validate reports everything that is wrong, joined.
 func (c *config) validate(group string, partitions int) error {
@@ -238,18 +266,20 @@ func (c *config) validate(group string, partitions int) error {
 		{"WithFetchWait", c.fetchWait < 0 || c.fetchBatch < 0, "use durations from 0"},
 		{"WithCommit", c.commitEvery <= 0 || c.commitMsgs < 1, "use e.g. 100*time.Millisecond, 100"},
 		{"WithConcurrency", c.concurrency < 0, "use 0 for one handler a partition"},
-		{"WithRetry", c.retry.Attempts < 0 || c.retry.First <= 0 || c.retry.Limit < c.retry.First, "use e.g. Retry{5, 100*time.Millisecond, 10*time.Second}"},
+		{"WithRetry", c.retry.Attempts < 0 || c.retry.First <= 0 || c.retry.Limit < c.retry.First, "use e.g. Retry{Attempts: 5}, or with 0 < First <= Limit"},
 		{"WithPoison", c.poison > PoisonDeadLetter, "use PoisonStop or PoisonSkip"},
-		{"WithDeadLetter", c.poison == PoisonDeadLetter && subjectFault(c.deadLetter, false) != "",
-			"name the subject, with WithDeadLetter(\"orders.dead\")"},
 		{"WithOffsets", c.offsetsReplicas < 1 || c.offsetsReplicas > 5, "use 1 to 5 replicas, e.g. DefaultOffsetsBucket, 3, jetstream.FileStorage"},
 		{"WithSharedAbove", c.sharedAbove < 0, "use 0 to share always"},
 		{"WithMetrics", c.metrics == nil, "leave it out instead"},
-		{"WithLogger", c.log == nil, "leave it out instead"},
 		{"WithStrategy", c.strategy == nil, "use strategy.Sticky()"},
 	} {
 		if s.bad {
 			bad("%s: %s", s.name, s.hint)
+		}
+	}
+	if c.poison == PoisonDeadLetter {
+		if fault := c.deadLetterFault(); fault != "" {
+			bad("WithDeadLetter: the subject %q %s; name one that a stream of its own stores, e.g. WithDeadLetter(\"dead.orders\")", c.deadLetter, fault)
 		}
 	}
 	if fault := bucketFault(c.offsets); fault != "" {
@@ -277,20 +307,24 @@ func (c *config) validate(group string, partitions int) error {
 
 // checkResolver asks where every partition is, and refuses what cannot be read.
 func (c *config) checkResolver(partitions int) (errs []error) {
-	seen := map[[2]string]int{}
+	seen := map[string]*filterSet{} // by stream
 	for p := range partitions {
 		stream, subject := c.resolver(p)
-		where := [2]string{stream, subject}
-		first, dup := seen[where]
-		switch {
+		if seen[stream] == nil {
+			seen[stream] = &filterSet{}
+		}
+		switch other := seen[stream].overlap(subject); {
 		case streamFault(stream) != "":
 			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d the stream %q, which %s", ErrInvalidConfig, p, stream, streamFault(stream)))
 		case subjectFault(subject, true) != "":
 			errs = append(errs, fmt.Errorf("%w: the resolver gives partition %d the subject %q, which %s", ErrInvalidConfig, p, subject, subjectFault(subject, true)))
-		case dup:
-			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the same subject %q of stream %q", ErrInvalidConfig, first, p, subject, stream))
+		case other != nil && other.filter == subject:
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the same subject %q of stream %q", ErrInvalidConfig, other.part, p, subject, stream))
+		case other != nil:
+			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the subjects %q and %q of stream %q, which overlap: what matches both would "+
+				"be read by both", ErrInvalidConfig, other.part, p, other.filter, subject, stream))
 		}
-		seen[where] = p
+		seen[stream].add(subject, p)
 		if len(errs) == 3 {
 			break
 		}

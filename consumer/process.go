@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/backoff"
 )
 
 // Handler processes one message. When it returns nil the message is acknowledged; an error makes it come again, see [WithRetry]. A panic
@@ -105,6 +106,7 @@ func (p *processor) release() {
 type trouble struct {
 	seq      uint64
 	attempts int
+	unburied int // dead letters that could not be published
 	wait     time.Duration
 	err      error
 	poison   bool // the policy applies; the handler is not called again
@@ -122,6 +124,9 @@ func (p *processor) work(x *run) {
 		m, before, ok := x.hand(lose)
 		if !ok {
 			return
+		}
+		if before.attempts == 0 {
+			p.r.cfg.metrics.Fetched(1)
 		}
 		again := p.handleOne(ctx, x, m, before)
 		if !again {
@@ -160,13 +165,15 @@ func (p *processor) judge(ctx context.Context, x *run, m Message, t trouble, too
 		return x.done(m, nil)
 	}
 	if ctx.Err() != nil { // it says nothing about the message
-		return x.done(m, &t)
+		x.done(m, &t)
+		p.r.enqueue(x) // for who hands out next
+		return false
 	}
 	t.attempts++
 	t.err = err
 	retry := p.r.cfg.retry
 	if !errors.As(err, new(permanent)) && (retry.Attempts == 0 || t.attempts < retry.Attempts) {
-		t.wait = min(max(2*t.wait, retry.First), retry.Limit)
+		t.wait = backoff.Wait(retry.First, retry.Limit, t.attempts-1)
 		return x.done(m, &t)
 	}
 	t.poison, t.wait = true, 0
@@ -188,12 +195,19 @@ func (p *processor) call(ctx context.Context, m Message) (err error) {
 func (p *processor) poisoned(ctx context.Context, x *run, m Message, t trouble) bool {
 	e := &PoisonError{Message: m, Attempts: t.attempts, Err: t.err}
 	action := p.r.cfg.poison
-	if action == PoisonDeadLetter {
+	switch {
+	case action == PoisonDeadLetter && p.r.cameBack(m): // for ever, otherwise
+		action = PoisonStop
+		t.err = fmt.Errorf("%w; it is a dead letter of this group, which reads the subject %s itself: give WithDeadLetter another one, and Seek passes it over",
+			t.err, p.r.cfg.deadLetter)
+		e.Err = t.err
+	case action == PoisonDeadLetter:
 		if err := p.r.bury(ctx, e); err != nil {
 			if ctx.Err() == nil {
 				p.r.report(x.part, "dead letter", fmt.Errorf("dead letter: %w", err))
 			}
-			t.wait = min(max(2*t.wait, p.r.cfg.retry.First), p.r.cfg.retry.Limit)
+			t.wait = backoff.Wait(p.r.cfg.retry.First, p.r.cfg.retry.Limit, t.unburied)
+			t.unburied++
 			return x.done(m, &t)
 		}
 	}
@@ -278,9 +292,7 @@ func (x *run) hand(cancel func()) (m Message, t trouble, ok bool) {
 	if x.trouble.seq == m.Sequence {
 		t = x.trouble
 	}
-	f, sh, drained := x.feed, x.shared, x.hole > 0 && x.feed == nil
-	x.mu.Unlock()
-	x.refill(f, sh, drained)
+	x.refillAndUnlock()
 	return m, t, true
 }
 

@@ -69,6 +69,9 @@ func nobodyStores(err error) bool {
 }
 
 func (p *Publisher) address(key string, m *nats.Msg) (err error) {
+	if m == nil {
+		return fmt.Errorf("%w: the message is nil: use Publish(ctx, key, nil) for one without data", ErrInvalidConfig)
+	}
 	if m.Subject, err = p.layout.Subject(key); err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ type Reader struct {
 	owned     atomic.Int64
 	creations chan struct{}
 
+	generations atomic.Uint32 // of shared feeds: a partition that leaves one and joins the next of its stream must not take the old one for that
+
 	ctx      context.Context // ends when the Reader is closed; for what runs in the background
 	cancel   context.CancelFunc
 	jobs     sync.WaitGroup
@@ -158,7 +160,8 @@ func (r *Reader) Start(ctx context.Context) error {
 // released, so that others take over within milliseconds, and everything that the Reader started has ended when Close returns. It may
 // be called at any time and more than once; further calls wait for the first.
 //
-// When ctx ends first, Close stops waiting for handlers, as parti.Manager.Stop does. In a handler of Process, or in a hook, it would wait
+// When ctx ends first, Close stops waiting for handlers and hooks, as parti.Manager.Stop does, and its error names the partitions where one has not
+// returned (parti.ErrDrainTimeout). In a handler of Process, or in a hook, it would wait
 // for that one's own end: call it from elsewhere.
 //
 // When the NATS connection is closed for good, the Reader ends by itself: all methods return an error that wraps [ErrReaderClosed] and
@@ -172,7 +175,7 @@ func (r *Reader) Close(ctx context.Context) error {
 		select { // Stop has ended with ctx, and says more
 		case <-r.closed:
 			return r.closeErr
-		case <-time.After(r.cfg.requestTimeout):
+		case <-time.After(requestTimeout):
 			return ctx.Err()
 		}
 	}
@@ -187,6 +190,9 @@ func (r *Reader) end(ctx context.Context, cause error) {
 			defer close(r.closed)
 			r.begin.Do(func() { r.startErr = r.closedErr(); close(r.started) })
 			r.closeErr = r.manager.Stop(ctx)
+			if errors.Is(r.closeErr, parti.ErrDrainTimeout) {
+				r.closeErr = fmt.Errorf("consumer: a handler of Process or a hook of these partitions has not returned: %w", r.closeErr)
+			}
 			r.cancel()
 			r.jobs.Wait()
 		}()
@@ -251,13 +257,18 @@ func (r *Reader) add(x *run) {
 	x.paused = r.paused[x.part] // nobody else knows x yet
 }
 
+// remove makes a partition one that is not owned any more.
 func (r *Reader) remove(x *run) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.runs[x.part] == x {
+	present := r.runs[x.part] == x
+	if present {
 		delete(r.runs, x.part)
 	}
 	r.owned.Store(int64(len(r.runs)))
+	r.mu.Unlock()
+	if present {
+		r.cfg.metrics.PartitionGone(x.part)
+	}
 }
 
 // find returns the present run of a partition.

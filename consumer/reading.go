@@ -245,12 +245,14 @@ func (x *run) look(t tick, idle bool) error {
 	return nil
 }
 
+// gauges tells what a partition holds, and whether it is held back, about once a second.
 func (x *run) gauges() {
 	x.mu.Lock()
 	lag, held, bytes := x.lag(), x.held(), x.bytes
 	x.mu.Unlock()
 	x.r.cfg.metrics.Lag(x.part, lag)
 	x.r.cfg.metrics.Buffered(x.part, held, bytes)
+	x.tellHeldBack()
 }
 
 // expire applies the policy to messages that are gone, and reports whether reading goes on.

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -126,15 +127,17 @@ func TestOddKeys(t *testing.T) {
 func TestKeyThatIsTooLong(t *testing.T) {
 	for _, length := range []int{maxToken, maxToken + 1, 5000} {
 		env := natstest.Single(t, natstest.WithTCP())
-		nc, err := nats.Connect(env.Server.URL(), nats.NoReconnect())
+		nc, err := nats.Connect(env.Server.URL(), nats.NoReconnect(), nats.Timeout(time.Minute))
 		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		js, err := jetstream.New(nc)
 		require.NoError(t, err)
 		l := Mapped("ORDERS", "orders", 8)
-		require.NoError(t, l.CreateStreams(t.Context(), js, jetstream.StreamConfig{Storage: jetstream.MemoryStorage}))
+		require.NoError(t, l.CreateStreams(ctx, js, jetstream.StreamConfig{Storage: jetstream.MemoryStorage}))
 		p, err := NewPublisher(js, l)
 		require.NoError(t, err)
-		_, err = p.Publish(t.Context(), strings.Repeat("k", length), nil)
+		_, err = p.Publish(ctx, strings.Repeat("k", length), nil)
 		if length > maxToken {
 			require.ErrorIs(t, err, ErrInvalidKey)
 		} else {

@@ -99,8 +99,8 @@ func (s *rounds) loop(ctx context.Context) {
 	for {
 		now := time.Now()
 		if now.After(check) {
-			s.expire(now.Add(-s.r.cfg.requestTimeout))
-			check = now.Add(s.r.cfg.requestTimeout / 4)
+			s.expire(now.Add(-requestTimeout))
+			check = now.Add(requestTimeout / 4)
 		}
 		due, in := s.due(now)
 		for _, x := range due {
@@ -128,7 +128,7 @@ func (s *rounds) due(now time.Time) (due []*run, in time.Duration) {
 	defer s.mu.Unlock()
 	in = time.Hour
 	if len(s.flights) > 0 {
-		in = s.r.cfg.requestTimeout / 4
+		in = requestTimeout / 4
 	}
 	if len(s.late) > 0 {
 		left := s.since.Add(s.delay(len(s.late))).Sub(now)
@@ -158,8 +158,11 @@ func (s *rounds) send(x *run) {
 	}
 	snap, needed := x.snapshot()
 	if !needed {
-		x.settle(snap)
+		freed := x.settle(snap)
 		x.mu.Unlock()
+		if freed {
+			s.r.enqueue(x)
+		}
 		return
 	}
 	f := &flight{x, snap}
@@ -233,11 +236,11 @@ func (s *rounds) over(f *flight, rev uint64, stored bool) {
 	}
 	x.mu.Lock()
 	x.flight = nil
-	told := true
+	told, freed := true, false
 	switch {
 	case stored:
 		x.writer.rev = rev
-		x.settle(f.snapshot)
+		freed = x.settle(f.snapshot)
 		if s.r.cfg.hooks.OnCommitted != nil {
 			x.owed, told = &f.o, false
 		}
@@ -246,6 +249,9 @@ func (s *rounds) over(f *flight, rev uint64, stored bool) {
 		x.alone, x.force = true, true
 	}
 	x.mu.Unlock()
+	if freed {
+		s.r.enqueue(x)
+	}
 	poke(x.landed)
 	if !stored || !told {
 		poke(x.wakeSave)

@@ -22,7 +22,7 @@ type run struct {
 	writer  *offsetWriter // of the write under way; without one, of the handler's goroutine while alone is set
 
 	queued   atomic.Bool   // in the Reader's queue of partitions with something to hand out
-	ended    chan struct{} // closed when the ownership is over
+	ended    chan struct{} // closed when the ownership ends: nothing is read any more, and Seek waits no longer
 	wakeRead chan struct{} // for the reading goroutine
 	wakeSave chan struct{} // for the handler's goroutine
 	hurry    chan struct{} // ends its wait after a commit that failed
@@ -55,6 +55,9 @@ type run struct {
 	sharedErr error
 	lagSeen   uint64    // as the server said, where only it knows
 	probed    time.Time // when it did; of the reading goroutine
+	// At the last look it was held back, and this was stored; of the reading goroutine.
+	stuck   bool
+	stuckAt uint64
 
 	// Handing out.
 	buf     []Message // from head on: not handed out
@@ -153,6 +156,7 @@ func (x *run) pushShared(m *nats.Msg, meta metadata, c *course, limit room) {
 		opened := x.hole == 0
 		if opened {
 			x.heed(c.noted(), c.generation)
+			x.clean = max(x.clean, meta.streamSeq-1) // gaps are noted by the feed's course, here as well
 		}
 		x.hole, x.left = meta.streamSeq, max(x.left, 1)
 		x.count(false)
@@ -162,7 +166,7 @@ func (x *run) pushShared(m *nats.Msg, meta metadata, c *course, limit room) {
 		}
 		return
 	}
-	x.clean = max(x.clean, meta.streamSeq-1) // gaps are noted by the feed's course
+	x.clean = max(x.clean, meta.streamSeq-1)
 	first := x.append(m, meta)
 	x.mu.Unlock()
 	if first {
@@ -187,9 +191,10 @@ func (x *run) append(m *nats.Msg, meta metadata) bool {
 	})
 	size := sizeOf(m)
 	x.bytes += size
-	x.avgSize += (size - x.avgSize) / 8
-	if x.avgSize == 0 || x.avgSize < size/8 {
+	if x.avgSize < size/8 || x.avgSize == 0 {
 		x.avgSize = size
+	} else {
+		x.avgSize += (size - x.avgSize) / 8
 	}
 	if x.counted {
 		x.shared.used.Add(1)
@@ -255,14 +260,14 @@ func (x *run) take(dst []Message, n int) (out []Message, more bool) {
 		x.shared.used.Add(-int64(n))
 	}
 	more = x.held() > 0
-	f, sh, drained := x.feed, x.shared, x.hole > 0 && x.feed == nil
-	x.mu.Unlock()
-	x.refill(f, sh, drained)
+	x.refillAndUnlock()
 	return dst, more
 }
 
-// refill asks for more after something was taken out.
-func (x *run) refill(f *feed, sh *shared, drained bool) {
+// refillAndUnlock asks for more after something was taken out. Held: mu, which it unlocks.
+func (x *run) refillAndUnlock() {
+	f, sh, drained := x.feed, x.shared, x.hole > 0 && x.feed == nil
+	x.mu.Unlock()
 	switch {
 	case f != nil:
 		f.request()
@@ -275,7 +280,7 @@ func (x *run) refill(f *feed, sh *shared, drained bool) {
 
 // takeable reports whether something may be handed out. Held: mu.
 func (x *run) takeable() bool {
-	return x.live && !x.paused && !x.ending && x.stopped == nil && !x.busy && !x.delayed && x.seek == nil && x.held() > 0
+	return x.live && !x.paused && !x.ending && x.stopped == nil && !x.busy && !x.delayed && x.seek == nil && x.held() > 0 && !x.heldBack()
 }
 
 // clear forgets everything that was read or handed out and goes on at pos. Held: mu.
@@ -300,7 +305,18 @@ func (x *run) clear(pos uint64) {
 // ack records that everything up to the sequence has been processed. It reports whether anything is to be stored.
 func (x *run) ack(seq uint64, gen uint32, anyGen bool, wait bool) (done chan error, err error) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	held := x.held()
+	done, err = x.ackLocked(seq, gen, anyGen, wait)
+	if x.held() == held {
+		x.mu.Unlock()
+	} else {
+		x.refillAndUnlock()
+	}
+	return done, err
+}
+
+// ackLocked is ack. Held: mu.
+func (x *run) ackLocked(seq uint64, gen uint32, anyGen bool, wait bool) (done chan error, err error) {
 	switch {
 	case !x.live:
 		return nil, x.lostErr
@@ -350,7 +366,6 @@ func (x *run) loseIf(err error, condition func() bool) bool {
 	}
 	if x.live {
 		x.live, x.lostErr = false, err
-		close(x.ended)
 		x.count(false)
 		x.buf, x.head, x.bytes, x.handed = nil, 0, 0, nil
 	}
@@ -360,6 +375,7 @@ func (x *run) loseIf(err error, condition func() bool) bool {
 	x.waiters = nil
 	cancel := x.inhand
 	x.mu.Unlock()
+	x.r.remove(x) // now, however long a handler takes to return
 	if cancel != nil {
 		cancel()
 	}

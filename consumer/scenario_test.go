@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FAILURES.md row 45.
+// docs/ROBUSTNESS.md row 45.
 func TestConsumerVanishes(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.create()
@@ -35,7 +35,7 @@ func TestConsumerVanishes(t *testing.T) {
 	})
 }
 
-// FAILURES.md row 46.
+// docs/ROBUSTNESS.md row 46.
 func TestBacklogChangesOwnerUnderLoad(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.create()
@@ -57,7 +57,7 @@ func TestBacklogChangesOwnerUnderLoad(t *testing.T) {
 	})
 }
 
-// FAILURES.md row 17.
+// docs/ROBUSTNESS.md row 17.
 func TestZombiesAckFails(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.create()
@@ -108,7 +108,7 @@ func TestAckIsFencedByTheOffset(t *testing.T) {
 	})
 }
 
-// FAILURES.md row 18.
+// docs/ROBUSTNESS.md row 18.
 func TestStreamMissingAtStart(t *testing.T) {
 	bubble(t, func(w *world) {
 		failed := make(chan error, 1000)

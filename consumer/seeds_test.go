@@ -14,14 +14,17 @@ import (
 	"github.com/partigo/parti/internal/natstest"
 )
 
-// Any range can be run: go test ./consumer -run Seeds -seeds 1-1000 -timeout 0
+// Any range can be run: go test ./consumer -run "Seeds|Uses" -seeds 1-1000 -timeout 0
 var seeds = flag.String("seeds", "1-8", "the range of seeds, first-last")
 
 var logs = flag.Bool("logs", false, "print what the readers log, with virtual time")
 
 // TestSeeds runs groups through seeded sequences of faults in virtual time, while messages come in, and asks the ledger for gaps, order, and repeats of
 // what was committed.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { eachSeed(t, runSeed) }
+
+// eachSeed runs a scenario with every seed of the range.
+func eachSeed(t *testing.T, run func(t *testing.T, seed uint64)) {
 	var from, to uint64
 	first, last, ok := strings.Cut(*seeds, "-")
 	if _, err := fmt.Sscan(first, &from); err != nil {
@@ -33,7 +36,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	for seed := from; seed <= to; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { runSeed(t, seed) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { run(t, seed) })
 	}
 }
 

@@ -26,10 +26,11 @@ type seekCall struct {
 // before does not count any more: its acknowledgement is refused with [ErrSeeked]. A stopped partition is started.
 //
 // The partition must be owned by this Reader ([ErrNotAssigned] otherwise), and a Seek that is under way when the partition is lost has moved
-// it or not. When ctx ends before the partition was moved, it is not moved any more; when it ends later, the error is an [*UnstoredSeekError].
+// it or not, and its error wraps [ErrPartitionLost]. When ctx ends before the partition was moved, it is not moved any more; when it ends
+// later, the error is an [*UnstoredSeekError].
 //
-// In [Hooks.OnAssigned] Seek says where reading begins: nothing is read before that hook has returned. In a handler of Process it would wait
-// for that handler's own end.
+// In [Hooks.OnAssigned] Seek says where reading begins: nothing is read before that hook has returned. In a handler of Process, or in
+// another hook, it would wait for that one's own end: call it from elsewhere.
 func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	if err := r.usable(ctx); err != nil {
 		return err
@@ -48,8 +49,13 @@ func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	select {
 	case err := <-call.done:
 		return err
-	case <-x.ended:
-		return x.lossCause()
+	case <-x.ended: // it may wait for the caller, if that is a handler or a hook
+		select {
+		case err := <-call.done:
+			return err
+		default:
+			return r.closedOr(x.lossCause())
+		}
 	case <-ctx.Done():
 		return x.withdrawSeek(call, ctx.Err())
 	}
@@ -102,7 +108,11 @@ func (x *run) moveIfAsked(ctx context.Context) {
 				return
 			}
 		}
-		call.done <- x.moveTo(ctx, call.to, call)
+		err := x.moveTo(ctx, call.to, call)
+		if err != nil && ctx.Err() != nil {
+			return // the end of the ownership is the answer
+		}
+		call.done <- err
 		x.r.enqueue(x)
 	}
 }
@@ -183,7 +193,7 @@ func (r *Reader) probe(ctx context.Context, x *run, cfg jetstream.ConsumerConfig
 	}
 	cfg.Name = "parti-" + r.group + "-probe-" + nuid.Next()
 	cfg.FilterSubject, cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas = x.subject, jetstream.AckNonePolicy, true, 1
-	cfg.InactiveThreshold = r.cfg.inactive
+	cfg.InactiveThreshold = inactive
 	ctx, cancel := r.call(ctx)
 	defer cancel()
 	defer func() { _ = r.nc.Publish(r.api+"CONSUMER.DELETE."+x.stream+"."+cfg.Name, nil) }()

@@ -124,14 +124,12 @@ func (s *shared) space() room {
 // loop opens a feed for the members again and again: when they change, and when it breaks.
 func (s *shared) loop(ctx context.Context) {
 	retry := backoff.New(50*time.Millisecond, time.Second)
-	var generation uint32
 	suspect := false // the server may have been away
 	for ctx.Err() == nil {
 		if !s.settle(ctx) {
 			return
 		}
-		generation++
-		f, err := s.open(ctx, generation, suspect)
+		f, err := s.open(ctx, s.r.generations.Add(1), suspect)
 		if err == nil {
 			suspect = false
 			s.r.cured(whole, "read "+s.stream)

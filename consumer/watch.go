@@ -138,7 +138,7 @@ func (r *Reader) beginLook(stream string, w *watch) map[*run]tick {
 // call bounds one request to the server: by time, and by the life of the connection, since an answer to what was sent on a lost one
 // never comes.
 func (r *Reader) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	stop := context.AfterFunc(r.connection(), cancel)
 	return ctx, func() { stop(); cancel() }
 }

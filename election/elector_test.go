@@ -161,7 +161,7 @@ func TestNewIncarnationIsANewTerm(t *testing.T) {
 	})
 }
 
-// FAILURES row 11: requests arrive, replies vanish.
+// docs/ROBUSTNESS.md row 11: requests arrive, replies vanish.
 func TestDemotesOnItsOwnTimerWhenRepliesVanish(t *testing.T) {
 	for _, d := range []natstest.Direction{natstest.FromServer, natstest.ToServer, natstest.Both} {
 		natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
@@ -190,7 +190,7 @@ func TestDemotesOnItsOwnTimerWhenRepliesVanish(t *testing.T) {
 	}
 }
 
-// FAILURES row 12: whoever waits in OnLost for its own Commit calls does not deadlock, and nothing passes meanwhile.
+// docs/ROBUSTNESS.md row 12: whoever waits in OnLost for its own Commit calls does not deadlock, and nothing passes meanwhile.
 func TestNoCommitPassesWhileOnLostRuns(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newGroup(t)

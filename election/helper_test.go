@@ -82,7 +82,7 @@ func (g *group) open(c *natstest.Client) *kv.Store {
 			Namespace: g.namespace, HeartbeatTTL: 15 * time.Second, Replicas: g.replicas, Storage: g.storage, Logger: discard(),
 		})
 		cancel()
-		if g.replicas > 1 && err != nil && time.Since(start) < 30*time.Second {
+		if g.replicas > 1 && err != nil && time.Since(start) < 2*time.Minute {
 			pause(g.t.Context(), 100*time.Millisecond)
 			continue
 		}

@@ -49,7 +49,7 @@ func decode(e kv.Entry) (record, error) {
 	}
 	if r.CommitVersion != 0 && !types.ValidVersion(r.CommitVersion) {
 		return record{}, fmt.Errorf("%w: %s at revision %d has commit_version %d, versions lie between 0 and %d",
-			types.ErrMalformed, Key, e.Revision, r.CommitVersion, int64(types.MaxVersion))
+			types.ErrMalformed, Key, e.Revision, r.CommitVersion, types.VersionLimit())
 	}
 	return r, nil
 }

@@ -7,7 +7,7 @@
 // the same atomic step in which it writes.
 //
 //   - [KV] is a NATS KV bucket as such a sink.
-//   - [SQL] fences the transactions of a PostgreSQL or SQLite database.
+//   - [SQL] fences the transactions of an SQLite or PostgreSQL database.
 //   - [Guard] is the check alone, in memory, for a sink that is a program of your own.
 //
 // # What it protects

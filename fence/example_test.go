@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/fence"
@@ -12,7 +13,7 @@ import (
 
 // Two owners of one partition, the earlier of which does not know yet that its time is over.
 func ExampleKV() {
-	server, err := natstest.NewServer()
+	server, err := natstest.NewServer(natstest.WithRequestTimeout(time.Minute))
 	if err != nil {
 		panic(err)
 	}

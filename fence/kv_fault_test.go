@@ -174,20 +174,23 @@ func race(t *testing.T, s sink, connect func(name string) *natstest.Client) {
 	t.Helper()
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	stored, refused := 0, 0
+	stored, refused, unknown := 0, 0, 0
 	for i := range 6 {
-		kv, err := fence.OpenKV(t.Context(), connect(fmt.Sprintf("w%d", i)).JS(), "sink")
+		kv, err := fence.OpenKV(within(t, time.Minute), connect(fmt.Sprintf("w%d", i)).JS(), "sink")
 		require.NoError(t, err)
 		all.Go(func() {
 			for n := range 8 {
-				_, err := kv.Put(within(t, 30*time.Second), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
+				_, err := kv.Put(within(t, 2*time.Minute), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
 				for errors.Is(err, nats.ErrNoResponders) { // three servers elect a leader for the stream: nothing was written
-					_, err = kv.Put(within(t, 30*time.Second), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
+					_, err = kv.Put(within(t, 2*time.Minute), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
 				}
 				mu.Lock()
-				if err == nil {
+				switch {
+				case err == nil:
 					stored++
-				} else {
+				case errors.Is(err, types.ErrOutcomeUnknown): // the answer was lost, and somebody has written since
+					unknown++
+				default:
 					assert.ErrorIs(t, err, fence.ErrStale)
 					refused++
 				}
@@ -198,8 +201,11 @@ func race(t *testing.T, s sink, connect func(name string) *natstest.Client) {
 	all.Wait()
 	epochs, values := history(t, s, "p")
 	require.True(t, slices.IsSorted(epochs), "%v", epochs)
-	require.Len(t, values, stored, "what was acknowledged is stored, and nothing else, and nothing twice")
-	t.Logf("%d stored, %d refused: %v", stored, refused, epochs)
+	slices.Sort(values)
+	require.Equal(t, len(values), len(slices.Compact(values)), "nothing twice")
+	require.GreaterOrEqual(t, len(values), stored, "what was acknowledged is stored")
+	require.LessOrEqual(t, len(values), stored+unknown, "and nothing else")
+	t.Logf("%d stored, %d refused, %d unknown: %v", stored, refused, unknown, epochs)
 }
 
 func TestKVRace(t *testing.T) {

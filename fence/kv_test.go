@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -177,20 +178,40 @@ func TestKVRefusesADamagedEpoch(t *testing.T) {
 // history returns the epochs of a key's stored values and deletes, oldest first.
 func history(t *testing.T, s sink, key string) (epochs []int64, values []string) {
 	t.Helper()
-	stream, err := s.client.JS().Stream(t.Context(), "KV_sink")
+	msgs, err := messages(within(t, 10*time.Second), s.client.JS())
+	for try := 0; err != nil && try < 10; try++ {
+		t.Log("read again after:", err)
+		time.Sleep(200 * time.Millisecond)
+		msgs, err = messages(within(t, 10*time.Second), s.client.JS())
+	}
 	require.NoError(t, err)
-	info, err := stream.Info(t.Context())
-	require.NoError(t, err)
-	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
-		m, err := stream.GetMsg(t.Context(), seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Subject != "$KV.sink."+key {
-			continue
+	for _, m := range msgs {
+		if m.Subject == "$KV.sink."+key {
+			epochs, values = append(epochs, epochOf(t, m)), append(values, string(m.Data))
 		}
-		require.NoError(t, err)
-		epochs = append(epochs, epochOf(t, m))
-		values = append(values, string(m.Data))
 	}
 	return epochs, values
+}
+
+// messages returns all messages of the bucket, or an error if they are read from a replica that lags behind.
+func messages(ctx context.Context, js jetstream.JetStream) (msgs []*jetstream.RawStreamMsg, err error) {
+	stream, err := js.Stream(ctx, "KV_sink")
+	if err != nil {
+		return nil, err
+	}
+	state := stream.CachedInfo().State
+	for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+		m, err := stream.GetMsg(ctx, seq)
+		if err == nil {
+			msgs = append(msgs, m)
+		} else if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, err
+		}
+	}
+	if len(msgs) != int(state.Msgs) {
+		return nil, fmt.Errorf("%d of %d messages", len(msgs), state.Msgs)
+	}
+	return msgs, nil
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

@@ -163,11 +163,11 @@ func (r *rivalry) judge(id string, e kv.Entry) error {
 		errWaiting, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
 }
 
-// ranOut reports whether the key is a plain worker's that did not renew it for one HeartbeatTTL, which is that worker's lease. Those
-// who write no TTL leave keys that do not expire by themselves; one that is renewed meanwhile is at another revision.
+// ranOut reports whether the key was not renewed for one HeartbeatTTL, which is its holder's lease. One that was written without a TTL, as plain
+// workers may, or before the server's clock was set back, does not expire in time. One that is renewed meanwhile is at another revision.
 func (r *rivalry) ranOut(e kv.Entry, ttl time.Duration) bool {
-	h, err := types.DecodeHeartbeat(e.Key[len(KeyPrefix):], e.Value)
-	return err == nil && h.Plain() && !r.since.IsZero() && time.Since(r.since) >= ttl
+	_, err := types.DecodeHeartbeat(e.Key[len(KeyPrefix):], e.Value)
+	return err == nil && !r.since.IsZero() && time.Since(r.since) >= ttl
 }
 
 // take writes the claim over the entry at the given revision.

@@ -39,7 +39,7 @@ func NewConsumer(group string) *Consumer {
 	c.lag = s.gauge("parti_consumer_lag_messages", "Messages of a partition that are known to be unprocessed.", "partition")
 	c.messages = s.gauge("parti_consumer_buffered_messages", "Messages of a partition held in memory.", "partition")
 	c.bytes = s.gauge("parti_consumer_buffered_bytes", "Bytes held in memory for a partition.", "partition")
-	c.fetched = s.counter("parti_consumer_fetched_messages_total", "Messages handed out.")
+	c.fetched = s.counter("parti_consumer_fetched_messages_total", "Messages handed out by Fetch, All and Process, each once, however often it is tried.")
 	c.handled = s.seconds("parti_consumer_handler_duration_seconds", "Time that calls of the handler took.", "result")
 	c.committed = s.seconds("parti_consumer_commit_duration_seconds", "Time that attempts to store an offset took.", "result")
 	c.expired = s.counter("parti_consumer_expired_sequences_total", "Stream sequences removed before they were read; an upper bound of the messages.")

@@ -37,7 +37,7 @@ func chunkKeys(t testing.TB, c *natstest.Client) map[string]kv.Entry {
 }
 
 func TestKVLargeList(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c, s := newKV(t, env)
 	ctx := t.Context()
 	large := noisy(1, 4_000)
@@ -91,7 +91,7 @@ func requireSorted(t testing.TB, s *KVSource, want []types.Partition) {
 }
 
 func TestKVDamagedChunks(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c, s := newKV(t, env)
 	require.NoError(t, s.Set(t.Context(), noisy(1, 4_000)...))
 	bucket, err := c.JS().KeyValue(t.Context(), "config")
@@ -117,7 +117,7 @@ func TestKVDamagedChunks(t *testing.T) {
 
 // Readers always see a whole list while large ones are replaced.
 func TestKVReadersAndWritersOfLargeLists(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c, s := newKV(t, env)
 	require.NoError(t, s.Set(t.Context(), noisy(0, 3_000)...))
 	stop := make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/internal/natstest"
@@ -81,7 +82,7 @@ func ExampleKVSource_Watch() {
 
 // connect stands for nats.Connect and jetstream.New: the examples run without a server at hand.
 func connect() (jetstream.JetStream, func()) {
-	server, err := natstest.NewServer()
+	server, err := natstest.NewServer(natstest.WithRequestTimeout(time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -27,6 +27,12 @@ func newKV(t testing.TB, env *natstest.Env) (*natstest.Client, *KVSource) {
 	return c, NewKV(c.JS(), "config", "partitions")
 }
 
+// single runs a server in real time. What is asked of it without a deadline has 30 s: a busy machine may stand still for seconds.
+func single(t testing.TB, opts ...natstest.Option) *natstest.Env {
+	t.Helper()
+	return natstest.Single(t, append(opts, natstest.WithRequestTimeout(30*time.Second))...)
+}
+
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
@@ -45,7 +51,7 @@ func parts(n int) []types.Partition {
 
 func requireList(t testing.TB, s types.PartitionSource, want ...types.Partition) {
 	t.Helper()
-	got, err := s.ListPartitions(within(t, 10*time.Second))
+	got, err := s.ListPartitions(within(t, 30*time.Second))
 	require.NoError(t, err)
 	require.Len(t, got, len(want))
 	for i := range want {

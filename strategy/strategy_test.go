@@ -129,7 +129,7 @@ func TestRefusesImpossibleInput(t *testing.T) {
 	}
 }
 
-// FAILURES row 25: whatever strategy follows whatever other in a rolling deploy, every step owns everything.
+// docs/ROBUSTNESS.md row 25: whatever strategy follows whatever other in a rolling deploy, every step owns everything.
 func TestRow25ChangeOfStrategyOwnsEverythingAtEachStep(t *testing.T) {
 	all := []types.AssignmentStrategy{strategy.Sticky(), strategy.ConsistentHash(), strategy.WeightedConsistentHash(), strategy.RoundRobin()}
 	in := types.AssignmentInput{Workers: workers(10), Partitions: partitions(500, 3, mixedWeight)}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,41 +103,77 @@ func receiverExported(d *ast.FuncDecl) bool {
 	}
 }
 
-// An error that nothing returns or looks for is a promise that nobody keeps.
+// An error that nothing returns is a promise that nobody keeps. A use is one from which it can reach a user: any but a comparison.
 func TestEveryErrorIsUsed(t *testing.T) {
 	files := parse(t)
-	declared, used := map[string]bool{}, map[string]bool{}
+	declared, used, second := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, f := range files {
-		switch {
-		case f.pkg == "types" && f.name == "errors.go":
-			for name := range errorVars(f.ast) {
+		for name, original := range errorVars(f.ast) {
+			if name = packageName(f.pkg) + "." + name; original == "" {
 				declared[name] = true
+			} else {
+				second[name] = original
 			}
-		case f.pkg == "." && f.name == "errors.go": // gives them a second name
-		default:
-			ast.Inspect(f.ast, func(n ast.Node) bool {
-				if id, ok := n.(*ast.Ident); ok {
-					used[id.Name] = true
-				}
-				return true
-			})
 		}
 	}
-	require.NotEmpty(t, declared)
+	require.Contains(t, declared, "types.ErrInvalidConfig")
+	require.Contains(t, declared, "consumer.errGoexit")
+	for _, f := range files {
+		for _, name := range errorUses(f.ast, packageName(f.pkg)) {
+			for ; name != ""; name = second[name] {
+				used[name] = true
+			}
+		}
+	}
 	for name := range declared {
 		if !used[name] {
-			t.Errorf("types.%s is used nowhere", name)
+			t.Errorf("%s is returned nowhere", name)
 		}
 	}
 }
 
-func errorVars(f *ast.File) map[string]bool {
-	names := map[string]bool{}
+// The rule above does find what it is for.
+func TestErrorUses(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "x.go", `package x
+var ErrNever, ErrSecond = errors.New("a"), types.ErrOther
+var ErrReturned = fmt.Errorf("b")
+func f(err error) error {
+	if errors.Is(err, ErrNever) || err == ErrNever || ErrNever != err { return nil }
+	switch err { case ErrNever: return nil }
+	if err != nil { return fmt.Errorf("%w", ErrReturned) }
+	return types.ErrForeign
+}`, 0)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"ErrNever": "", "ErrSecond": "types.ErrOther", "ErrReturned": ""}, errorVars(f))
+	require.ElementsMatch(t, []string{"x.ErrReturned", "types.ErrForeign"}, errorUses(f, "x"))
+}
+
+func packageName(path string) string {
+	if path == "." {
+		return "parti"
+	}
+	return path[strings.LastIndex(path, "/")+1:]
+}
+
+var errorName = regexp.MustCompile(`^[eE]rr[A-Z]`)
+
+// errorVars returns the errors that a file declares at the top level; with each what it is a second name of, "" if it is its own.
+func errorVars(f *ast.File) map[string]string {
+	names := map[string]string{}
 	for _, decl := range f.Decls {
-		if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.VAR {
-			for _, spec := range d.Specs {
-				for _, n := range spec.(*ast.ValueSpec).Names {
-					names[n.Name] = true
+		d, ok := decl.(*ast.GenDecl)
+		if !ok || d.Tok != token.VAR {
+			continue
+		}
+		for _, spec := range d.Specs {
+			s := spec.(*ast.ValueSpec)
+			for i, n := range s.Names {
+				if i >= len(s.Values) || !errorName.MatchString(n.Name) {
+					continue
+				}
+				names[n.Name] = ""
+				if of, ok := s.Values[i].(*ast.SelectorExpr); ok {
+					names[n.Name] = of.X.(*ast.Ident).Name + "." + of.Sel.Name
 				}
 			}
 		}
@@ -144,10 +181,56 @@ func errorVars(f *ast.File) map[string]bool {
 	return names
 }
 
-// checksSettings are the functions in which a mention of a setting is no use of it.
-var checksSettings = []string{"DefaultConfig", "setDefaults", "Validate", "validate"}
+// errorUses returns the errors that the functions of a file mention other than to compare them, with the name of their package.
+func errorUses(f *ast.File, pkg string) (uses []string) {
+	compared := map[ast.Node]bool{}
+	for _, decl := range f.Decls {
+		d, ok := decl.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if compared[n] {
+				return false
+			}
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				if n.Op == token.EQL || n.Op == token.NEQ {
+					compared[n.X], compared[n.Y] = true, true
+				}
+			case *ast.CaseClause:
+				for _, e := range n.List {
+					if _, call := e.(*ast.CallExpr); !call {
+						compared[e] = true
+					}
+				}
+			case *ast.CallExpr:
+				if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Is" && len(n.Args) == 2 {
+					compared[n.Args[1]] = true
+				}
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && errorName.MatchString(n.Sel.Name) {
+					uses = append(uses, x.Name+"."+n.Sel.Name)
+					return false
+				}
+			case *ast.Ident:
+				if errorName.MatchString(n.Name) {
+					uses = append(uses, pkg+"."+n.Name)
+				}
+			}
+			return true
+		})
+	}
+	return uses
+}
 
-// A setting that nothing reads is a lie. Looked at are the structs called Config, or something that ends so, of every package.
+// checksSettings are the functions in which a mention of a setting is no use of it.
+var checksSettings = []string{"DefaultConfig", "defaultConfig", "setDefaults", "withDefaults", "Validate", "validate", "checkResolver"}
+
+// settingsTypes are structs of settings that are not called so.
+var settingsTypes = []string{"config", "LagAware", "Retry"}
+
+// A setting that nothing reads is a lie. Looked at are the structs called Config, or something that ends so, of every package, and settingsTypes.
 func TestEverySettingIsUsed(t *testing.T) {
 	type setting struct{ pkg, field string }
 	declared, read := map[setting]string{}, map[setting]bool{}
@@ -173,7 +256,9 @@ func TestEverySettingIsUsed(t *testing.T) {
 			}
 		}
 	}
-	require.Contains(t, declared, setting{".", "HeartbeatTTL"})
+	for _, s := range []setting{{".", "HeartbeatTTL"}, {"consumer", "fetchWait"}, {"consumer", "Threshold"}, {"consumer", "Attempts"}} {
+		require.Contains(t, declared, s)
+	}
 	for s, typ := range declared {
 		if !read[s] {
 			t.Errorf("%s: %s.%s is read nowhere", s.pkg, typ, s.field)
@@ -185,7 +270,7 @@ func configFields(d *ast.GenDecl) map[string][]string {
 	fields := map[string][]string{}
 	for _, spec := range d.Specs {
 		typ, ok := spec.(*ast.TypeSpec)
-		if !ok || !strings.HasSuffix(typ.Name.Name, "Config") {
+		if !ok || !strings.HasSuffix(typ.Name.Name, "Config") && !slices.Contains(settingsTypes, typ.Name.Name) {
 			continue
 		}
 		if s, ok := typ.Type.(*ast.StructType); ok {

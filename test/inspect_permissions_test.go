@@ -31,7 +31,7 @@ func TestInspectPermissions(t *testing.T) {
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}}}
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	m, err := parti.NewManager(env.Connect("worker", nats.UserInfo("admin", "secret")).JS(), source.Static(types.NewPartition("a")), strategy.Sticky(),
 		parti.WithNamespace("orders"), parti.WithStorage(jetstream.MemoryStorage), parti.WithExpectedWorkers(1))

@@ -23,13 +23,13 @@ func TestDocumentedPermissions(t *testing.T) {
 	users := documentedUsers(t, "## Permissions")
 	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.Users = users }))
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	join := func(name, user string) (*parti.Manager, *nats.Conn) {
 		c := env.Connect(name, nats.UserInfo(user, "secret"))
 		m, err := parti.NewManager(c.JS(), source.Static(types.NewPartition("a"), types.NewPartition("b")), strategy.Sticky(),
 			parti.WithNamespace("orders"), parti.WithStorage(jetstream.MemoryStorage), parti.WithWorkerID(name),
-			parti.WithHeartbeat(time.Second, 4*time.Second), parti.WithLeaderLease(2*time.Second),
+			parti.WithHeartbeat(time.Second, 20*time.Second), parti.WithLeaderLease(5*time.Second),
 			parti.WithWindows(time.Second, time.Second, 100*time.Millisecond), parti.WithCooldown(100*time.Millisecond),
 			parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }))
 		require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestDocumentedPermissions(t *testing.T) {
 
 	leader, leaderConn := join("leader", "worker")
 	follower, followerConn := join("follower", "worker")
-	require.NoError(t, follower.Refresh(ctx))
+	env.WaitFor(time.Minute, "somebody leads, and looks", func() bool { return follower.Refresh(ctx) == nil })
 	require.NoError(t, leader.Stop(ctx)) // and the other takes over
 	require.NoError(t, follower.Stop(ctx))
 	require.NoError(t, leaderConn.LastError())

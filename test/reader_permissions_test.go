@@ -67,7 +67,7 @@ func (s *subjects) unused(patterns []string) (unused []string) {
 func TestReaderPermissions(t *testing.T) {
 	users := documentedUsers(t, "### A consumer.Reader, operators, and who only looks")
 	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.Users = users }))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	layout := consumer.SubjectPerPartition("ORDERS", "orders", 4)
 	admin := env.Connect("admin", nats.UserInfo("admin", "secret"))
@@ -80,8 +80,8 @@ func TestReaderPermissions(t *testing.T) {
 		r, err := consumer.NewReader(c.JS(), "orders", 4, consumer.WithLayout(layout), consumer.WithDeadLetter("dead.orders"),
 			consumer.WithOffsets(consumer.DefaultOffsetsBucket, 1, jetstream.MemoryStorage),
 			consumer.WithLagAware(consumer.LagAware{Interval: 100 * time.Millisecond}), consumer.WithSharedAbove(2),
-			consumer.WithManagerOptions(parti.WithStorage(jetstream.MemoryStorage), parti.WithHeartbeat(time.Second, 4*time.Second),
-				parti.WithLeaderLease(2*time.Second), parti.WithWindows(time.Second, time.Second, 100*time.Millisecond),
+			consumer.WithManagerOptions(parti.WithStorage(jetstream.MemoryStorage), parti.WithHeartbeat(time.Second, 20*time.Second),
+				parti.WithLeaderLease(5*time.Second), parti.WithWindows(time.Second, time.Second, 100*time.Millisecond),
 				parti.WithCooldown(100*time.Millisecond)))
 		require.NoError(t, err)
 		require.NoError(t, r.Start(ctx))
@@ -107,22 +107,27 @@ func TestReaderPermissions(t *testing.T) {
 	_, err = publisher.Publish(ctx, "2", []byte("bad"))
 	require.NoError(t, err)
 	env.WaitFor(time.Minute, "all is read, and one is dead", func() bool { return handled.count() >= 6 && saw.has("dead.orders") })
-	owner := a
-	if !slices.Contains(a.Assigned(), 0) {
-		owner = b
+	byOwner := func(what string, f func(owner *consumer.Reader) error) { // it may move meanwhile
+		env.WaitFor(time.Minute, what, func() bool {
+			owner := a
+			if !slices.Contains(a.Assigned(), 0) {
+				owner = b
+			}
+			err := f(owner)
+			require.True(t, err == nil || errors.Is(err, consumer.ErrNotAssigned) || errors.Is(err, consumer.ErrPartitionLost), "%s: %v", what, err)
+			return err == nil
+		})
 	}
-	require.NoError(t, owner.Seek(ctx, 0, consumer.AtTime(time.Now().Add(-time.Hour))))
+	byOwner("seek", func(r *consumer.Reader) error { return r.Seek(ctx, 0, consumer.AtTime(time.Now().Add(-time.Hour))) })
 	env.WaitFor(time.Minute, "it is read again", func() bool { return handled.count() >= 8 })
-	_, err = owner.Lag(ctx, 0)
-	require.NoError(t, err)
-	_, err = owner.Committed(ctx, 0)
-	require.NoError(t, err)
+	byOwner("lag", func(r *consumer.Reader) error { _, err := r.Lag(ctx, 0); return err })
+	byOwner("committed", func(r *consumer.Reader) error { _, err := r.Committed(ctx, 0); return err })
 	require.NoError(t, a.Close(ctx)) // and the other takes over
 	env.WaitFor(time.Minute, "one has all", func() bool { return len(b.Assigned()) == 4 })
 	// Only a cluster whose stream has lost its end makes a Reader look there, see consumer.TestLostEndThatHasGrownAgain.
 	seldom := []string{"$JS.API.DIRECT.GET.ORDERS", "$JS.API.STREAM.MSG.GET.ORDERS"}
 	i := slices.IndexFunc(users, func(u *server.User) bool { return u.Username == "reader" })
-	env.WaitFor(30*time.Second, "every line is used but two", func() bool {
+	env.WaitFor(time.Minute, "every line is used but two", func() bool {
 		return slices.Equal(saw.unused(users[i].Permissions.Publish.Allow), seldom)
 	})
 	require.NoError(t, b.Close(ctx))

@@ -31,8 +31,8 @@ var (
 	// ErrNoServer: no answer from NATS within the deadline.
 	ErrNoServer = errors.New("parti: no answer from NATS")
 	// ErrConnectionClosed: the NATS connection is closed, and a closed one does not come back. It closes by itself where it may not
-	// reconnect for ever.
-	ErrConnectionClosed = errors.New("parti: the NATS connection is closed for good: make a new one, with nats.MaxReconnects(-1), and a new Manager on it")
+	// reconnect for ever, and where its login is refused twice.
+	ErrConnectionClosed = errors.New("parti: the NATS connection is closed for good: make a new one, with nats.MaxReconnects(-1) and nats.IgnoreAuthErrorAbort(), and a new Manager on it")
 	// ErrPayloadTooLarge: a value exceeds what the server takes.
 	ErrPayloadTooLarge = errors.New("parti: payload too large for the server")
 
@@ -57,6 +57,9 @@ var (
 
 	// ErrRefused: the leader refused an order. The text says why.
 	ErrRefused = errors.New("parti: refused by the leader")
+	// ErrOrderGone: an order was deleted, has expired unanswered, or was replaced by another one under its key. What has become of it is not
+	// known. The text says which.
+	ErrOrderGone = errors.New("parti: the order is gone")
 	// ErrNotLeader: the call can be answered by the leader only.
 	ErrNotLeader = errors.New("parti: not the leader")
 	// ErrLeadershipLost: leadership could not be proved at the moment of the write; nothing was written.

@@ -170,10 +170,10 @@ func (h *Heartbeat) check(workerID string) error {
 		return fmt.Errorf("%w: heartbeat of %q has no incarnation", ErrMalformed, workerID)
 	case h.AppliedVersion != 0 && !ValidVersion(h.AppliedVersion):
 		return fmt.Errorf("%w: heartbeat of %q has applied_version %d, versions lie between 0 and %d",
-			ErrMalformed, workerID, h.AppliedVersion, int64(MaxVersion))
-	case slices.ContainsFunc(h.Unreturned, func(r Run) bool { return r.Epoch < 0 || r.Epoch >= MaxVersion }):
+			ErrMalformed, workerID, h.AppliedVersion, VersionLimit())
+	case slices.ContainsFunc(h.Unreturned, func(r Run) bool { return r.Epoch != 0 && !ValidVersion(r.Epoch) }):
 		return fmt.Errorf("%w: heartbeat of %q names a run of an epoch that is none: they lie between 0 and %d",
-			ErrMalformed, workerID, int64(MaxVersion))
+			ErrMalformed, workerID, VersionLimit())
 	case len(h.Unreturned) > MaxUnreturned:
 		return fmt.Errorf("%w: heartbeat of %q names %d runs, at most %d are allowed", ErrMalformed, workerID, len(h.Unreturned), MaxUnreturned)
 	}

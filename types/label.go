@@ -1,6 +1,9 @@
 package types
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // UnlabeledPolicy says which workers get partitions without a label.
 type UnlabeledPolicy string
@@ -14,7 +17,7 @@ const (
 )
 
 // NeverSpill as the spill grace of labels leaves partitions parked for as long as no worker carries their label.
-const NeverSpill time.Duration = -1
+const NeverSpill time.Duration = math.MaxInt64
 
 // LabelState is what the leader last decided about labels. Its maps have one key for each label that a partition asks for or a live
 // worker carries.

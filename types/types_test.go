@@ -53,8 +53,8 @@ func TestStatesHaveNames(t *testing.T) {
 		require.Equal(t, name, c.String())
 	}
 	for o, name := range map[types.OwnershipState]string{
-		types.OwnershipWaiting: "waiting", types.OwnershipRunning: "running", types.OwnershipDraining: "draining",
-		types.OwnershipLost: "lost", 4: "unknown",
+		0: "assigned", types.OwnershipWaiting: "waiting", types.OwnershipRunning: "running", types.OwnershipDraining: "draining",
+		types.OwnershipLost: "lost", types.OwnershipReleased: "released", 6: "unknown",
 	} {
 		require.Equal(t, name, o.String())
 	}
@@ -91,7 +91,8 @@ func TestStatesAreTextInJSON(t *testing.T) {
 	}
 	names(t, states...)
 	names(t, types.CalculatorIdle, types.CalculatorScaling, types.CalculatorRebalancing, types.CalculatorEmergency)
-	names(t, types.OwnershipWaiting, types.OwnershipRunning, types.OwnershipDraining, types.OwnershipLost)
+	names(t, types.OwnershipAssigned, types.OwnershipWaiting, types.OwnershipRunning, types.OwnershipDraining, types.OwnershipLost,
+		types.OwnershipReleased)
 	data, err := json.Marshal(types.State(-1))
 	require.NoError(t, err, "a health endpoint answers whatever there is")
 	require.Equal(t, `"unknown"`, string(data))

@@ -46,7 +46,7 @@ func checkCommit(c *types.AssignmentCommit) error {
 	}
 	switch {
 	case !types.ValidVersion(c.Version):
-		return malformed(what, "version %d: versions lie between 0 and %d", c.Version, int64(types.MaxVersion))
+		return malformed(what, "version %d: versions lie between 0 and %d", c.Version, types.VersionLimit())
 	case types.ValidateWorkerID(c.TermHolder.Worker) != nil:
 		return malformed(what, "term holder %q", c.TermHolder)
 	case c.Nonce == "":

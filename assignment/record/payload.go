@@ -18,7 +18,7 @@ func EncodePayload(entries []types.AssignmentEntry) ([]byte, error) {
 	l := newListWriter(what, len(entries))
 	for i, e := range sortedByID(entries, func(e *types.AssignmentEntry) *types.Partition { return &e.Partition }) {
 		if !types.ValidVersion(e.value.Epoch) {
-			return nil, malformed(what, "%q has epoch %d: that of an owned partition lies between 0 and %d", e.id, e.value.Epoch, int64(types.MaxVersion))
+			return nil, malformed(what, "%q has epoch %d: that of an owned partition lies between 0 and %d", e.id, e.value.Epoch, types.VersionLimit())
 		}
 		if err := l.entry(i, e.id, e.value); err != nil {
 			return nil, err

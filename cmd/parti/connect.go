@@ -37,12 +37,16 @@ func (c *connection) define(fs *flag.FlagSet, bounded bool) {
 type client struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
+	closed   <-chan struct{} // closed when the connection is, for good
 	out, err io.Writer
 }
 
 func (c *connection) open(out, errs io.Writer) (*client, error) {
+	closed := make(chan struct{})
 	opts := []nats.Option{
-		nats.Name("parti command"), nats.MaxReconnects(-1),
+		nats.Name("parti command"), nats.MaxReconnects(-1), nats.Timeout(cmp.Or(c.timeout, defaultTimeout)),
+		nats.IgnoreAuthErrorAbort(), // a login that is refused now may be right when a file or the server has changed
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			_, _ = fmt.Fprintf(errs, "parti: NATS: %v\n", err)
 		}),
@@ -80,5 +84,5 @@ func (c *connection) open(out, errs io.Writer) (*client, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &client{nc: nc, js: js, out: out, err: errs}, nil
+	return &client{nc: nc, js: js, closed: closed, out: out, err: errs}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/groupspec"
@@ -30,6 +31,10 @@ Workers leave it in the background of their start, so a coordinator that starts 
 The flags -partitions, -source-kv, -strategy and -max-workers replace what the workers say. Refused, with exit code 3, are groups whose
 workers have left nothing, and those whose source or strategy is code of their own: only a process with that code can lead them, as a
 parti.Manager with parti.RoleCoordinator. With -all they are logged and left alone, and looked at again at every -poll.
+
+A named group that cannot be led when the command starts ends it. What goes wrong later is logged and tried again at every -poll, and the other
+groups are led meanwhile. An outage of NATS is waited out, and so is a login that is refused. If the connection is closed for good all the
+same, the command ends with exit code 1.
 
 A coordinator makes streams anew that vanish under it, like any worker: end it before you delete those of a group.
 `
@@ -101,11 +106,20 @@ func (k *coordinator) check(names []string) error {
 	return nil
 }
 
-// run leads the groups until ctx ends. A group that was named and cannot be led ends it all.
+// run leads the groups until ctx ends. A group that was named and cannot be led from the beginning ends it all, and so does the end of the
+// connection, which is also all that ends a Manager by itself.
 func (k *coordinator) run(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer k.running.Wait()
 	defer cancel(nil)
+	k.running.Go(func() {
+		select {
+		case <-k.c.closed:
+			cancel(fmt.Errorf("nothing is led from here any more: the connection to NATS is closed for good (%w): start this command anew",
+				cmp.Or(k.c.nc.LastError(), nats.ErrConnectionClosed)))
+		case <-ctx.Done():
+		}
+	})
 	kept := map[string]bool{}
 	for {
 		if k.all {
@@ -166,17 +180,19 @@ func (k *coordinator) tell(ns string, err error) {
 	}
 }
 
-// keep leads one group until ctx ends, with a new Manager whenever the spec has changed. The error of a group that was named and cannot be
-// led is returned; otherwise it is told, and the group looked at again later.
+// keep leads one group until ctx ends, with a new Manager whenever the spec has changed. The error of a group that was named and has never been
+// led is returned: whoever named it is there to read it. Any other is told, and the group looked at again later: time may cure it, and the other
+// groups need their leader.
 func (k *coordinator) keep(ctx context.Context, ns string) error {
-	for {
-		err := k.lead(ctx, ns)
+	for patient := k.all; ; {
+		led, err := k.lead(ctx, ns)
+		patient = patient || led
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			continue
-		case !k.all:
+		case !patient:
 			return err
 		}
 		k.tell(ns, err)
@@ -186,17 +202,17 @@ func (k *coordinator) keep(ctx context.Context, ns string) error {
 	}
 }
 
-// lead makes a Manager for the group and keeps it until ctx ends or the spec has changed.
-func (k *coordinator) lead(ctx context.Context, ns string) (err error) {
+// lead makes a Manager for the group and keeps it until ctx ends or the spec has changed. led: it has started.
+func (k *coordinator) lead(ctx context.Context, ns string) (led bool, err error) {
 	m, spec, err := k.managerSoon(ctx, ns)
 	if err != nil {
-		return err
+		return false, err
 	}
 	start, cancel := context.WithTimeout(ctx, startPatience)
 	err = m.Start(start)
 	cancel()
 	if err != nil {
-		return fmt.Errorf("group %q: %w", ns, err)
+		return false, fmt.Errorf("group %q: %w", ns, err)
 	}
 	k.mu.Lock()
 	delete(k.told, ns)
@@ -212,10 +228,10 @@ func (k *coordinator) lead(ctx context.Context, ns string) (err error) {
 	for k.wait(ctx) {
 		if k.changed(ctx, ns, spec) {
 			k.log.Warn("the workers say something else than before; starting anew", "group", ns)
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // managerSoon makes a Manager, as soon as the group's workers have told what it needs to know.

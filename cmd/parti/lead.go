@@ -94,7 +94,7 @@ func (l *leading) source(ctx context.Context, js jetstream.JetStream, ns string,
 		return source.Static(groupspec.Numbers(l.partitions)...), nil
 	}
 	if bucket, key, ok := strings.Cut(l.kv, "/"); ok {
-		return source.NewKV(js, bucket, key), nil
+		return source.NewKV(js, bucket, key, source.WithLogger(l.log)), nil
 	}
 	if spec == nil {
 		return nil, cannot(ns, "%w; workers do when they begin to lead, and parti.RoleFollower when they start; %s", errUntold, help)

@@ -54,8 +54,11 @@ func newBench(t *testing.T) bench { return bench{Env: natstest.Single(t, natstes
 // run runs the command to its end.
 func (b bench) run(args ...string) (code int, stdout, stderr string) {
 	b.t.Helper()
+	if args = append(args, "-server", b.Server.URL()); args[0] != "coordinator" {
+		args = append(args, "-timeout", "1m") // a machine may be busy for longer than the default
+	}
 	var out, errs buffer
-	code = run(context.Background(), append(args, "-server", b.Server.URL()), &out, &errs)
+	code = run(context.Background(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -84,12 +87,12 @@ func (b bench) background(args ...string) (stdout, stderr *buffer, end func() in
 	return &out, &errs, end
 }
 
-// worker starts a worker of a group, quick to settle.
+// worker starts a worker of a group, quick to settle. It lives on over seconds in which the machine is busy with something else.
 func (b bench) worker(ns string, from types.PartitionSource, place types.AssignmentStrategy, opts ...parti.Option) *parti.Manager {
 	b.t.Helper()
 	opts = append([]parti.Option{
-		parti.WithNamespace(ns), parti.WithStorage(jetstream.MemoryStorage), parti.WithHeartbeat(time.Second, 3*time.Second),
-		parti.WithLeaderLease(3 * time.Second), parti.WithWindows(time.Second, time.Second, 100*time.Millisecond), parti.WithCooldown(100 * time.Millisecond),
+		parti.WithNamespace(ns), parti.WithStorage(jetstream.MemoryStorage), parti.WithHeartbeat(time.Second, 15*time.Second),
+		parti.WithLeaderLease(10 * time.Second), parti.WithWindows(time.Second, time.Second, 100*time.Millisecond), parti.WithCooldown(100 * time.Millisecond),
 		parti.WithHandler(func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }),
 	}, opts...)
 	m, err := parti.NewManager(b.Connect("worker", b.auth...).JS(), from, place, opts...)
@@ -206,16 +209,17 @@ func TestCoordinator(t *testing.T) {
 	w := b.worker("orders", numbers(8), strategy.ConsistentHash(), parti.WithRole(parti.RoleFollower))
 	out, _, end := b.background("coordinator", "orders", "-poll", "200ms", "-max-workers", "1")
 	b.waitOwned(8, w)
+	b.WaitFor(30*time.Second, "it says so", func() bool { return out.String() != "" }) // which it does beside leading
 	require.Equal(t, "coordinating orders as coordinator-0\n", out.String())
 	w2 := b.worker("orders", numbers(12), strategy.ConsistentHash(), parti.WithRole(parti.RoleFollower))
 	b.waitOwned(12, w)
 	require.Zero(t, b.owned(w2), "beyond -max-workers")
-	require.Contains(t, b.done("workers", "orders"), "stands by")
+	b.WaitFor(30*time.Second, "it is told so", func() bool { return strings.Contains(b.done("workers", "orders"), "stands by") })
 
 	_, _, endOther := b.background("coordinator", "orders")
-	b.WaitFor(10*time.Second, "both are there", func() bool { return strings.Count(b.done("workers", "orders"), "coordinating") == 2 })
+	b.WaitFor(30*time.Second, "both are there", func() bool { return strings.Count(b.done("workers", "orders"), "coordinating") == 2 })
 	require.Equal(t, exitDone, end())
-	b.WaitFor(10*time.Second, "the other leads", func() bool { return w.Status().Leader == "coordinator-1" })
+	b.WaitFor(30*time.Second, "the other leads", func() bool { return w.Status().Leader == "coordinator-1" })
 	b.waitOwned(12, w, w2)
 	require.Equal(t, exitDone, endOther())
 }
@@ -227,7 +231,7 @@ func TestCoordinatorIsEarly(t *testing.T) {
 	buckets, err := kv.OpenBuckets(t.Context(), b.Connect("admin").JS(), "orders")
 	require.NoError(t, err)
 	var told kv.Entry
-	b.WaitFor(10*time.Second, "it has told", func() bool {
+	b.WaitFor(30*time.Second, "it has told", func() bool {
 		told, err = buckets.Control.Get(t.Context(), groupspec.Key)
 		return err == nil && !told.Absent()
 	})
@@ -237,8 +241,13 @@ func TestCoordinatorIsEarly(t *testing.T) {
 	require.Equal(t, exitRefused, code)
 	require.Contains(t, errs, "none of its workers has told yet")
 
+	asked, err := b.Connect("onlooker").Conn().SubscribeSync("$JS.API.DIRECT.GET.KV_orders-control.$KV.orders-control." + groupspec.Key)
+	require.NoError(t, err)
 	_, _, end := b.background("coordinator", "orders")
-	time.Sleep(300 * time.Millisecond)
+	for range 2 { // so it has been told once that there is nothing
+		_, err = asked.NextMsg(time.Minute)
+		require.NoError(t, err)
+	}
 	_, err = buckets.Control.Put(t.Context(), groupspec.Key, told.Value, taken, 0)
 	require.NoError(t, err)
 	b.waitOwned(8, w)
@@ -264,7 +273,7 @@ func TestCoordinatorRefuses(t *testing.T) {
 		"custom -partitions -1":    "positive N",
 		"custom -poll 1ms":         "at least 100ms",
 	} {
-		b.WaitFor(10*time.Second, "it says "+says, func() bool { // until the workers have left their specs
+		b.WaitFor(30*time.Second, "it says "+says, func() bool { // until the workers have left their specs
 			code, _, errs := b.run(append([]string{"coordinator"}, strings.Fields(args)...)...)
 			return (code == exitRefused || code == exitUsage) && strings.Contains(errs, says)
 		})
@@ -300,11 +309,13 @@ func TestCoordinatorOfAll(t *testing.T) {
 	b.waitOwned(3, later)
 	require.NoError(t, list.Add(ctx, types.NewPartition("w")))
 	b.waitOwned(4, later)
-	b.WaitFor(10*time.Second, "it says what it leaves alone", func() bool {
+	b.WaitFor(30*time.Second, "it says what it leaves alone", func() bool {
 		return strings.Count(errs.String(), "code of its own") == 1
 	})
-	require.Contains(t, out.String(), "coordinating first as coordinator-0\n")
-	require.Contains(t, out.String(), "coordinating later as coordinator-0\n")
+	for _, ns := range []string{"first", "later"} {
+		says := "coordinating " + ns + " as coordinator-0\n"
+		b.WaitFor(30*time.Second, "it says "+says, func() bool { return strings.Contains(out.String(), says) })
+	}
 	require.NotContains(t, out.String(), "custom")
 	require.Equal(t, exitDone, end())
 }

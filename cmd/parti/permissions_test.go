@@ -76,7 +76,7 @@ func TestDocumentedPermissionsOfCommands(t *testing.T) {
 		defer cancel()
 		out, failure := buffer{}, ender{end: cancel}
 		url := strings.Replace(b.Server.URL(), "nats://", "nats://"+user+":secret@", 1)
-		code = run(ctx, append(strings.Fields(args), "-timeout", "20s", "-server", url), &out, &failure)
+		code = run(ctx, append(strings.Fields(args), "-timeout", "1m", "-server", url), &out, &failure)
 		return code, failure.String()
 	}
 	commands := map[string][]string{

@@ -79,7 +79,7 @@ func inboxPrefix(nc *nats.Conn) string {
 // CheckSubscribed waits until the server has taken the subscription or refused it; a refusal (types.ErrPermission) does not
 // show otherwise.
 func CheckSubscribed(ctx context.Context, nc *nats.Conn, sub *nats.Subscription) error {
-	if err := flush(ctx, nc); err != nil {
+	if err := flush(ctx, nc, defaultTimeout); err != nil {
 		return fmt.Errorf("%w: subscribe to %q: %w", types.ErrNoServer, sub.Subject, err)
 	}
 	if kind, subject, ok := denied(nc, sub.Subject); ok && subject == sub.Subject && kind == "subscribe to" {
@@ -106,7 +106,7 @@ func CheckAccess(ctx context.Context, js jetstream.JetStream, namespace string) 
 			return err
 		}
 	}
-	switch err := flush(ctx, js.Conn()); {
+	switch err := flush(ctx, js.Conn(), usual(js)); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", types.ErrNoServer, err)
 	case js.Conn().LastError() == before:
@@ -117,7 +117,7 @@ func CheckAccess(ctx context.Context, js jetstream.JetStream, namespace string) 
 		if err := step.ask(); err != nil {
 			return err
 		}
-		if err := flush(ctx, js.Conn()); err != nil {
+		if err := flush(ctx, js.Conn(), usual(js)); err != nil {
 			return fmt.Errorf("%w: %w", types.ErrNoServer, err)
 		}
 		if kind, subject, ok := denied(js.Conn(), step.subject); ok && subject == step.subject {
@@ -190,8 +190,8 @@ func probes(js jetstream.JetStream, bucket string) []*nats.Msg {
 }
 
 // flush waits until the server has seen all that was sent, within ctx or the usual time.
-func flush(ctx context.Context, nc *nats.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+func flush(ctx context.Context, nc *nats.Conn, usual time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, usual)
 	defer cancel()
 	return nc.FlushWithContext(ctx)
 }
@@ -218,9 +218,13 @@ func withDeadline(ctx context.Context, js jetstream.JetStream) (context.Context,
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	d := js.Options().DefaultTimeout
-	if d <= 0 {
-		d = defaultTimeout
+	return context.WithTimeout(ctx, usual(js))
+}
+
+// usual is how long the user of js is willing to wait for an answer.
+func usual(js jetstream.JetStream) time.Duration {
+	if d := js.Options().DefaultTimeout; d > 0 {
+		return d
 	}
-	return context.WithTimeout(ctx, d)
+	return defaultTimeout
 }

@@ -5,13 +5,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti/internal/kv"
-	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
 // What PutMsg returns is stored as by Put, and PutAnswer tells a new revision from everything else.
 func TestPutMsg(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
 	put := func(value string, expect uint64) (uint64, bool) {

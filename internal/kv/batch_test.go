@@ -11,7 +11,7 @@ import (
 )
 
 func TestBatchIsAllOrNothing(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
 	ctx := t.Context()
@@ -68,7 +68,7 @@ func TestBatchRefreshesTTL(t *testing.T) {
 }
 
 func TestBatchLimits(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
 	writes := make([]kv.Write, kv.MaxBatch+1)
@@ -91,7 +91,7 @@ func TestBatchLimits(t *testing.T) {
 
 // Refused batches must not use up the number that a stream takes at once (50).
 func TestRefusedBatchesLeaveNothingBehind(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	s := ensure(t, env.Connect("a"), memory()).Control
 	for range 200 {
 		_, err := s.Batch(t.Context(), []kv.Write{{Key: "a.b", Expect: 7}, {Key: "a.c"}})

@@ -73,11 +73,18 @@ func EnsureBuckets(ctx context.Context, js jetstream.JetStream, cfg BucketConfig
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	beats := heartbeatConfig(cfg)
+	// Looked at before the other one is touched: who is refused, e.g. for another TTL than the group's, has changed nothing.
+	if s, err := js.Stream(ctx, beats.Name); err == nil {
+		if err := foreign(HeartbeatBucket(cfg.Namespace), beats, s.CachedInfo().Config, cfg); err != nil {
+			return Buckets{}, err
+		}
+	}
 	control, err := ensure(ctx, js, streamConfig(cfg, ControlBucket(cfg.Namespace), 0), cfg)
 	if err != nil {
 		return Buckets{}, err
 	}
-	heartbeat, err := ensure(ctx, js, heartbeatConfig(cfg), cfg)
+	heartbeat, err := ensure(ctx, js, beats, cfg)
 	if err != nil {
 		return Buckets{}, err
 	}

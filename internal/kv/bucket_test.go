@@ -16,7 +16,7 @@ import (
 )
 
 func TestBucketsHaveAllSettings(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	cfg := memory()
 	cfg.Storage = jetstream.FileStorage
@@ -53,7 +53,7 @@ func TestBucketsHaveAllSettings(t *testing.T) {
 }
 
 func TestEnsureIsIdempotentAndConcurrent(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	const workers = 8
 	created := make(chan time.Time, workers)
 	for range workers {
@@ -79,7 +79,7 @@ func TestEnsureIsIdempotentAndConcurrent(t *testing.T) {
 }
 
 func TestOpenBucketsCreatesNothing(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	_, err := kv.OpenBuckets(t.Context(), c.JS(), ns)
 	require.ErrorIs(t, err, kv.ErrUnavailable)
@@ -92,7 +92,7 @@ func TestOpenBucketsCreatesNothing(t *testing.T) {
 }
 
 func TestForeignBucketsAreRefused(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	mine := func() jetstream.StreamConfig {
 		ensure(t, c, memory())
@@ -134,7 +134,7 @@ func TestForeignBucketsAreRefused(t *testing.T) {
 }
 
 func TestHeartbeatTTLMismatchSaysWhatToDo(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	ensure(t, c, memory())
 	cfg := memory()
@@ -147,7 +147,7 @@ func TestHeartbeatTTLMismatchSaysWhatToDo(t *testing.T) {
 }
 
 func TestSettingsArePutRight(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	// Somebody's tool made the bucket as KV buckets are made, with the right owner.
 	_, err := c.JS().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
@@ -182,7 +182,7 @@ func TestSettingsArePutRight(t *testing.T) {
 
 // A limit that refuses what is new loses nothing, so it is the operator's to set: the bucket is taken as it is, and stays so.
 func TestLimitsThatRefuseAreAllowed(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	b := ensure(t, c, memory())
 	for _, s := range []*kv.Store{b.Control, b.Heartbeat} {
@@ -208,7 +208,7 @@ func TestDiscardIsPutRight(t *testing.T) {
 		"NoAck":                func(s *jetstream.StreamConfig) { s.NoAck = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			env := natstest.Single(t)
+			env := single(t)
 			c := env.Connect("a")
 			b := ensure(t, c, memory())
 			stream, err := c.JS().Stream(t.Context(), b.Control.Stream())
@@ -232,14 +232,14 @@ func TestDiscardIsPutRight(t *testing.T) {
 }
 
 func TestServerWithoutJetStream(t *testing.T) {
-	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStream = false }))
+	env := single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStream = false }))
 	_, err := kv.EnsureBuckets(t.Context(), env.Connect("a").JS(), memory())
 	require.ErrorIs(t, err, types.ErrJetStreamDisabled)
 	require.ErrorContains(t, err, "enable JetStream on the server and for the account")
 }
 
 func TestAccountWithoutJetStream(t *testing.T) {
-	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) {
+	env := single(t, natstest.WithServerOptions(func(o *server.Options) {
 		acc := server.NewAccount("PLAIN")
 		o.Accounts = []*server.Account{acc}
 		o.Users = []*server.User{{Username: "u", Password: "p", Account: acc}}
@@ -249,15 +249,16 @@ func TestAccountWithoutJetStream(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	env := natstest.Single(t)
-	c := env.Connect("a")
-	env.Server.Stop()
-	_, err := kv.EnsureBuckets(within(t, 100*time.Millisecond), c.JS(), memory())
-	require.ErrorIs(t, err, types.ErrNoServer)
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		c := env.Connect("a")
+		env.Server.Stop()
+		_, err := kv.EnsureBuckets(within(t, 100*time.Millisecond), c.JS(), memory())
+		require.ErrorIs(t, err, types.ErrNoServer)
 
-	c.Kill()
-	_, err = kv.EnsureBuckets(within(t, 100*time.Millisecond), c.JS(), memory())
-	require.ErrorIs(t, err, types.ErrConnectionClosed)
+		c.Kill()
+		_, err = kv.EnsureBuckets(within(t, 100*time.Millisecond), c.JS(), memory())
+		require.ErrorIs(t, err, types.ErrConnectionClosed)
+	})
 }
 
 func TestVersions(t *testing.T) {
@@ -277,7 +278,7 @@ func TestVersions(t *testing.T) {
 
 // In another domain the API has another prefix, and writes go through it.
 func TestDomain(t *testing.T) {
-	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStreamDomain = "hub" }))
+	env := single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStreamDomain = "hub" }))
 	js, err := jetstream.NewWithDomain(env.Connect("a").Conn(), "hub")
 	require.NoError(t, err)
 	b, err := kv.EnsureBuckets(t.Context(), js, memory())
@@ -291,7 +292,7 @@ func TestDomain(t *testing.T) {
 	l, err := b.Control.List(t.Context(), "a.*")
 	require.NoError(t, err)
 	require.Len(t, l, 2)
-	m, err := sub.NextMsg(time.Second)
+	m, err := sub.NextMsg(30 * time.Second)
 	require.NoError(t, err)
 	e, err := kv.ParseLive(ns, m)
 	require.NoError(t, err)
@@ -299,7 +300,7 @@ func TestDomain(t *testing.T) {
 }
 
 func TestForgetLeavesNothingButNewer(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
 	old, err := s.Put(t.Context(), "a.b", []byte("1"), 0, 0)

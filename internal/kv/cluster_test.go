@@ -2,12 +2,16 @@ package kv_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
@@ -36,17 +40,27 @@ func replicated(t *testing.T, cluster *natstest.Cluster, c *natstest.Client, cfg
 	return b
 }
 
+// subscribed returns a subscription to the live subjects of these keys that all servers know.
+func subscribed(t *testing.T, cluster *natstest.Cluster, keys string) *nats.Subscription {
+	t.Helper()
+	c := cluster.Connect("sub")
+	sub, err := c.Conn().SubscribeSync(kv.LiveSubject(ns, keys))
+	require.NoError(t, err)
+	require.NoError(t, sub.SetPendingLimits(-1, -1))
+	cluster.WaitSubscribed(c)
+	return sub
+}
+
 // Writers race with batches and single writes from all servers; every revision that a batch reports is the one stored.
 func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketConfig) {
 	const writers, rounds, size = 6, 20, 5
-	sub, err := cluster.Connect("sub").Conn().SubscribeSync(kv.LiveSubject(ns, "*.*"))
-	require.NoError(t, err)
-	require.NoError(t, sub.SetPendingLimits(-1, -1))
-	cluster.WaitInterest(kv.LiveSubject(ns, "all.contend"))
+	sub := subscribed(t, cluster, "*.*")
+	leader := cluster.StreamLeader("KV_" + kv.ControlBucket(ns))
 	var (
-		wg      sync.WaitGroup
-		mu      sync.Mutex
-		claimed = map[uint64]string{}
+		wg        sync.WaitGroup
+		mu        sync.Mutex
+		claimed   = map[uint64]string{}
+		disturbed atomic.Bool // an answer was lost
 	)
 	for w := range writers {
 		s := replicated(t, cluster, cluster.Connect("w", w%3), cfg).Control
@@ -62,15 +76,22 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 				// A batch that must fail in between, and a write that all contend for.
 				bad := append([]kv.Write{{Key: fmt.Sprintf("w%d.new%d", w, round)}}, writes...)
 				bad[1].Expect++
-				if _, err := available(func() ([]uint64, error) { return s.Batch(t.Context(), bad) }); !kv.IsConflict(err) {
+				if _, _, err := definite(func() ([]uint64, error) { return s.Batch(t.Context(), bad) }); !kv.IsConflict(err) {
 					t.Errorf("expected a conflict: %v", err)
 				}
-				if _, err := available(func() (uint64, error) { return s.Put(t.Context(), "all.contend", nil, 0, 0) }); kv.IsConflict(err) {
+				if _, _, err := definite(func() (uint64, error) { return s.Put(t.Context(), "all.contend", nil, 0, 0) }); kv.IsConflict(err) {
 					conflicts++
 				} else if err != nil {
 					t.Error(err)
 				}
-				next, err := available(func() ([]uint64, error) { return s.Batch(t.Context(), writes) })
+				next, lost, err := definite(func() ([]uint64, error) { return s.Batch(t.Context(), writes) })
+				if lost {
+					disturbed.Store(true)
+				}
+				if lost && kv.IsConflict(err) { // nobody else writes these keys, so it had landed
+					last := atLeader(t, cluster, s, writes[size-1].Key)
+					next, err = []uint64{last - 4, last - 3, last - 2, last - 1, last}, nil
+				}
 				if err != nil {
 					t.Error(err)
 					return
@@ -88,9 +109,17 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 		})
 	}
 	wg.Wait()
-	seen := 0
+	patience, seen := clusterPatience, 0
+	// A server that becomes the leader does not republish what the one before has stored.
+	if disturbed.Load() || cluster.StreamLeader("KV_"+kv.ControlBucket(ns)) != leader {
+		patience = 5 * time.Second
+	}
 	for seen < writers*rounds*size {
-		m, err := sub.NextMsg(30 * time.Second)
+		m, err := sub.NextMsg(patience)
+		if err != nil && patience < clusterPatience {
+			t.Logf("after a change of the leader: %d of %d heard", seen, writers*rounds*size)
+			break
+		}
 		require.NoError(t, err, "after %d", seen)
 		e, err := kv.ParseLive(ns, m)
 		require.NoError(t, err)
@@ -102,40 +131,84 @@ func replicatedBatches(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketCon
 	}
 }
 
-// available repeats a write while the stream has no leader, for 20 s: then nothing was written.
-func available[T any](write func() (T, error)) (T, error) {
-	for end := time.Now().Add(20 * time.Second); ; {
-		v, err := write()
-		if !errors.Is(err, kv.ErrUnavailable) || time.Now().After(end) {
-			return v, err
+// clusterPatience is for how long a stream may have no leader, with a new election whenever servers get no processor time.
+const clusterPatience = 2 * time.Minute
+
+// definite repeats a write until it is known what came of it. lost says that the answer to an earlier try was lost, so that a conflict may be with
+// that one.
+func definite[T any](write func() (T, error)) (v T, lost bool, err error) {
+	for end := time.Now().Add(clusterPatience); ; time.Sleep(20 * time.Millisecond) {
+		v, err = write()
+		if !errors.Is(err, kv.ErrUnavailable) && !kv.IsUnknown(err) || time.Now().After(end) {
+			return v, lost, err
 		}
+		lost = lost || kv.IsUnknown(err)
 	}
 }
 
-func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
-	sub, err := cluster.Connect("sub").Conn().SubscribeSync(kv.LiveSubject(ns, "heartbeat.*"))
-	require.NoError(t, err)
-	require.NoError(t, sub.SetPendingLimits(-1, -1))
-	cluster.WaitInterest(kv.LiveSubject(ns, "heartbeat.a"))
-	var start time.Time // what a lease is counted from
-	_, err = available(func() (uint64, error) {
-		start = time.Now()
-		return b.Heartbeat.Create(t.Context(), "heartbeat.a", nil, 0)
+// atLeader returns the key's revision as the leader of the stream knows it, which is the last one.
+func atLeader(t *testing.T, cluster *natstest.Cluster, s *kv.Store, key string) (revision uint64) {
+	t.Helper()
+	cluster.Repeat(func(ctx context.Context) error {
+		ask := fmt.Appendf(nil, `{"last_by_subj":"$KV.%s.%s"}`, s.Bucket(), key)
+		m, err := s.JetStream().Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.Stream(), ask)
+		if err != nil {
+			return err
+		}
+		var answer struct{ Message struct{ Seq uint64 } }
+		if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Message.Seq == 0 {
+			return fmt.Errorf("%s %w", m.Data, err)
+		}
+		revision = answer.Message.Seq
+		return nil
 	})
-	require.NoError(t, err)
-	_, err = sub.NextMsg(30 * time.Second)
-	require.NoError(t, err)
-	m, err := sub.NextMsg(30 * time.Second)
-	require.NoError(t, err)
-	e, err := kv.ParseLive(ns, m)
-	require.NoError(t, err)
-	require.Equal(t, kv.Expire, e.Op)
-	t.Logf("R3 file: expiry after %v of %v", time.Since(start), b.Heartbeat.HeartbeatTTL())
-	require.GreaterOrEqual(t, time.Since(start), b.Heartbeat.HeartbeatTTL(), "never before its time")
-	// Who heard the marker writes over it, whatever the replica that Create would read knows.
-	again, err := available(func() (uint64, error) { return b.Heartbeat.Put(t.Context(), "heartbeat.a", nil, e.Revision, 0) })
-	require.NoError(t, err)
-	require.Greater(t, again, e.Revision)
+	return revision
+}
+
+func replicatedExpiry(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
+	sub := subscribed(t, cluster, "heartbeat.*")
+	next := func(key string) (kv.Entry, error) {
+		for {
+			m, err := sub.NextMsg(30 * time.Second)
+			if err != nil {
+				return kv.Entry{}, err
+			}
+			e, err := kv.ParseLive(ns, m)
+			require.NoError(t, err)
+			if e.Key == key {
+				return e, nil
+			}
+		}
+	}
+	for n := range 10 {
+		leader, key := cluster.StreamLeader(b.Heartbeat.Stream()), fmt.Sprintf("heartbeat.%d", n)
+		start := time.Now() // what a lease is counted from
+		if _, err := b.Heartbeat.Create(t.Context(), key, nil, 0); err != nil {
+			t.Log(err) // the key may be there all the same, so the next try takes another one
+			continue
+		}
+		e, err := next(key)
+		if err == nil {
+			require.Equal(t, kv.Put, e.Op)
+			e, err = next(key)
+		}
+		if err != nil && cluster.StreamLeader(b.Heartbeat.Stream()) != leader {
+			t.Log("a new leader does not republish what the one before has stored")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, kv.Expire, e.Op)
+		t.Logf("R3 file: expiry after %v of %v", time.Since(start), b.Heartbeat.HeartbeatTTL())
+		require.GreaterOrEqual(t, time.Since(start), b.Heartbeat.HeartbeatTTL(), "never before its time")
+		// Who heard the marker writes over it, whatever the replica that Create would read knows.
+		again, lost, err := definite(func() (uint64, error) { return b.Heartbeat.Put(t.Context(), key, nil, e.Revision, 0) })
+		if !lost || !kv.IsConflict(err) {
+			require.NoError(t, err)
+			require.Greater(t, again, e.Revision)
+		}
+		return
+	}
+	t.Error("the stream never kept its leader for long enough")
 }
 
 func replicatedList(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
@@ -155,18 +228,28 @@ func replicatedList(t *testing.T, cluster *natstest.Cluster, b kv.Buckets) {
 }
 
 func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets, cfg kv.BucketConfig) {
-	leader := cluster.StreamLeader(b.Control.Stream())
-	s := replicated(t, cluster, cluster.Connect("x", leader), cfg).Control
-	cluster.Isolate(leader)
-	// The old leader takes the write and cannot finish it.
-	_, err := s.Put(within(t, 500*time.Millisecond), "outage.a", nil, 0, 0)
-	require.True(t, kv.IsUnknown(err), err)
-	_, err = s.Batch(within(t, 500*time.Millisecond), []kv.Write{{Key: "outage.b"}, {Key: "outage.c"}})
-	require.True(t, kv.IsUnknown(err), err)
-	_, err = s.List(within(t, 500*time.Millisecond), "list.*")
-	require.ErrorIs(t, err, types.ErrPartialListing)
-	cluster.Heal(leader)
-	cluster.WaitFor(30*time.Second, "writes", func() bool {
+	var s *kv.Store
+	leader, tries := 0, 0
+	for led := false; !led; tries++ { // the leader may change just before it is cut off
+		require.Less(t, tries, 10, "the leader does not stay one")
+		leader = cluster.StreamLeader(b.Control.Stream())
+		s = replicated(t, cluster, cluster.Connect("x", leader), cfg).Control
+		cluster.Isolate(leader)
+		// The old leader takes the write and cannot finish it.
+		_, put := s.Put(within(t, time.Second), "outage.a", nil, 0, 0)
+		_, batch := s.Batch(within(t, time.Second), []kv.Write{{Key: "outage.b"}, {Key: "outage.c"}})
+		_, list := s.List(within(t, time.Second), "list.*")
+		led = slices.Contains(cluster.StreamLeaders(b.Control.Stream()), leader)
+		cluster.Heal(leader)
+		if !led {
+			cluster.WaitReady()
+			continue
+		}
+		require.True(t, kv.IsUnknown(put), put)
+		require.True(t, kv.IsUnknown(batch), batch)
+		require.ErrorIs(t, list, types.ErrPartialListing)
+	}
+	cluster.WaitFor(clusterPatience, "writes", func() bool {
 		_, err := s.Create(within(t, time.Second), "outage.d", nil, 0)
 		return err == nil || kv.IsConflict(err) // an earlier try may have landed
 	})
@@ -176,5 +259,6 @@ func replicatedOutage(t *testing.T, cluster *natstest.Cluster, b kv.Buckets, cfg
 func replicatedFull(t *testing.T, cluster *natstest.Cluster, cfg kv.BucketConfig) {
 	cfg.Namespace = "full"
 	c := cluster.Connect("full")
-	fullBucket(t, c, replicated(t, cluster, c, cfg).Control)
+	s := replicated(t, cluster, c, cfg).Control
+	fullBucket(t, c, s, func(key string) uint64 { return atLeader(t, cluster, s, key) })
 }

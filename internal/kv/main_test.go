@@ -23,6 +23,12 @@ func memory() kv.BucketConfig {
 	return kv.BucketConfig{Namespace: ns, HeartbeatTTL: ttl, Replicas: 1, Storage: jetstream.MemoryStorage}
 }
 
+// single runs a server in real time. What is asked of it without a deadline has 30 s: a busy machine may stand still for seconds.
+func single(t testing.TB, opts ...natstest.Option) *natstest.Env {
+	t.Helper()
+	return natstest.Single(t, append(opts, natstest.WithRequestTimeout(30*time.Second))...)
+}
+
 func ensure(t testing.TB, c *natstest.Client, cfg kv.BucketConfig) kv.Buckets {
 	t.Helper()
 	b, err := kv.EnsureBuckets(t.Context(), c.JS(), cfg)

@@ -21,7 +21,7 @@ func bubble(t *testing.T, f func(t *testing.T, env *natstest.Env, c *natstest.Cl
 }
 
 func TestPutIsGuarded(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	s := ensure(t, env.Connect("a"), memory()).Control
 	ctx := t.Context()
 	_, err := s.Get(ctx, "a.b")
@@ -58,7 +58,7 @@ func TestPutIsGuarded(t *testing.T) {
 }
 
 func TestTTLIsWholeSeconds(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	s := ensure(t, env.Connect("a"), memory()).Control
 	for _, d := range []time.Duration{time.Millisecond, 1500 * time.Millisecond, -time.Second} {
 		_, err := s.Put(t.Context(), "a.b", nil, 0, d)
@@ -115,8 +115,8 @@ func stored(t *testing.T, c *natstest.Client, s *kv.Store) uint64 {
 func stream(t *testing.T, c *natstest.Client, s *kv.Store) (stream jetstream.Stream) {
 	t.Helper()
 	var err error
-	for range 6 {
-		if stream, err = c.JS().Stream(t.Context(), s.Stream()); err == nil {
+	for range 12 {
+		if stream, err = c.JS().Stream(within(t, 10*time.Second), s.Stream()); err == nil {
 			return stream
 		}
 	}
@@ -240,54 +240,53 @@ func TestOutcomeUnknownWhenRepliesVanish(t *testing.T) {
 }
 
 func TestStreamGone(t *testing.T) {
-	env := natstest.Single(t)
-	c := env.Connect("a")
-	b := ensure(t, c, memory())
-	before, err := b.Control.Identity(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before, b.Control.Created())
-	rev, err := b.Control.Put(t.Context(), "a.b", []byte("x"), 0, 0)
-	require.NoError(t, err)
-	require.NoError(t, c.JS().DeleteStream(t.Context(), b.Control.Stream()))
+	bubble(t, func(t *testing.T, env *natstest.Env, c *natstest.Client, b kv.Buckets) {
+		before, err := b.Control.Identity(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, before, b.Control.Created())
+		rev, err := b.Control.Put(t.Context(), "a.b", []byte("x"), 0, 0)
+		require.NoError(t, err)
+		require.NoError(t, c.JS().DeleteStream(t.Context(), b.Control.Stream()))
 
-	ctx := within(t, 5*time.Second)
-	gone := func(err error) {
-		t.Helper()
-		require.ErrorIs(t, err, kv.ErrUnavailable)
-		require.False(t, kv.IsUnknown(err), "nothing was written, for sure")
-		require.False(t, kv.IsTimeout(err))
-	}
-	start := time.Now()
-	_, err = b.Control.Put(ctx, "a.b", nil, rev, 0)
-	gone(err)
-	_, err = b.Control.Create(ctx, "a.b", nil, 0)
-	gone(err)
-	_, err = b.Control.Delete(ctx, "a.b", rev)
-	gone(err)
-	_, err = b.Control.Batch(ctx, []kv.Write{{Key: "a.b"}, {Key: "a.c"}})
-	gone(err)
-	_, err = b.Control.Get(ctx, "a.b")
-	gone(err)
-	_, err = b.Control.Identity(ctx)
-	gone(err)
-	_, err = b.Control.List(ctx, "a.*")
-	gone(err)
-	require.ErrorIs(t, err, types.ErrPartialListing)
-	require.Less(t, time.Since(start), time.Second, "it must be noticed at once")
+		ctx := within(t, 5*time.Second)
+		gone := func(err error) {
+			t.Helper()
+			require.ErrorIs(t, err, kv.ErrUnavailable)
+			require.False(t, kv.IsUnknown(err), "nothing was written, for sure")
+			require.False(t, kv.IsTimeout(err))
+		}
+		start := time.Now()
+		_, err = b.Control.Put(ctx, "a.b", nil, rev, 0)
+		gone(err)
+		_, err = b.Control.Create(ctx, "a.b", nil, 0)
+		gone(err)
+		_, err = b.Control.Delete(ctx, "a.b", rev)
+		gone(err)
+		_, err = b.Control.Batch(ctx, []kv.Write{{Key: "a.b"}, {Key: "a.c"}})
+		gone(err)
+		_, err = b.Control.Get(ctx, "a.b")
+		gone(err)
+		_, err = b.Control.Identity(ctx)
+		gone(err)
+		_, err = b.Control.List(ctx, "a.*")
+		gone(err)
+		require.ErrorIs(t, err, types.ErrPartialListing)
+		require.Less(t, time.Since(start), time.Second, "it must be noticed at once")
 
-	// Recreated, the same Store works on it; only the identity tells.
-	ensure(t, c, memory())
-	_, err = b.Control.Create(ctx, "a.b", nil, 0)
-	require.NoError(t, err)
-	_, err = b.Control.Put(ctx, "a.b", nil, rev+100, 0)
-	require.True(t, kv.IsConflict(err))
-	after, err := b.Control.Identity(ctx)
-	require.NoError(t, err)
-	require.True(t, after.After(before))
+		// Recreated, the same Store works on it; only the identity tells.
+		ensure(t, c, memory())
+		_, err = b.Control.Create(ctx, "a.b", nil, 0)
+		require.NoError(t, err)
+		_, err = b.Control.Put(ctx, "a.b", nil, rev+100, 0)
+		require.True(t, kv.IsConflict(err))
+		after, err := b.Control.Identity(ctx)
+		require.NoError(t, err)
+		require.True(t, after.After(before))
+	})
 }
 
 func TestRecreatedAsAnOrdinaryBucket(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	b := ensure(t, c, memory())
 	require.NoError(t, c.JS().DeleteStream(t.Context(), b.Control.Stream()))
@@ -300,7 +299,7 @@ func TestRecreatedAsAnOrdinaryBucket(t *testing.T) {
 }
 
 func TestPayloadTooLarge(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	b := ensure(t, c, memory())
 	big := make([]byte, c.Conn().MaxPayload())
@@ -333,7 +332,7 @@ func TestPayloadTooLarge(t *testing.T) {
 }
 
 func TestContextEndedBeforeTheWrite(t *testing.T) {
-	env := natstest.Single(t)
+	env := single(t)
 	c := env.Connect("a")
 	b := ensure(t, c, memory())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -229,18 +229,25 @@ func difference(a, b []string) string {
 }
 
 func TestSingle(t *testing.T) {
-	env := Single(t, WithTCP())
+	env := Single(t, WithTCP(), WithRequestTimeout(time.Minute))
 	c := env.Connect("a")
+	require.Equal(t, time.Minute, c.JS().Options().DefaultTimeout)
+	require.Equal(t, connectTimeout, c.Conn().Opts.Timeout)
 	kv, err := c.JS().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
 	require.NoError(t, err)
 	require.True(t, put(t, kv, "1"))
 	url := env.Server.URL()
 	env.Restart()
 	require.Equal(t, url, env.Server.URL())
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(connectTimeout))
 	require.NoError(t, err)
 	defer nc.Close()
-	env.WaitFor(5*time.Second, "the value over the restart", func() bool { return get(t, kv) == "1" })
+	env.WaitFor(30*time.Second, "the value over the restart", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // who has not noticed the restart yet asks in vain
+		defer cancel()
+		e, err := kv.Get(ctx, "k")
+		return err == nil && string(e.Value()) == "1"
+	})
 }
 
 func BenchmarkSinglePut(b *testing.B) {

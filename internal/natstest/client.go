@@ -10,6 +10,10 @@ import (
 // reconnectWait is short for the sake of tests in real time; nats.go's own default is 2 s with random jitter.
 const reconnectWait = 250 * time.Millisecond
 
+// connectTimeout is for connecting in real time, where nats.go's own 2 s are short for a process that gets no processor for a while. In a
+// bubble a new connection takes no time, and tests of those that hang are about the default.
+const connectTimeout = 30 * time.Second
+
 // Client is one worker's own connection to the server, and the network in between.
 type Client struct {
 	Name string
@@ -20,9 +24,14 @@ type Client struct {
 }
 
 // connect makes a client behind a gate of its own.
-func connect(name string, gate *Gate, opts []nats.Option) (*Client, error) {
+func connect(name string, gate *Gate, opts []nats.Option, jsOpts ...jetstream.JetStreamOpt) (*Client, error) {
+	timeout := nats.DefaultTimeout
+	if gate.skew == 0 { // not in a bubble
+		timeout = connectTimeout
+	}
 	opts = append([]nats.Option{
 		nats.Name(name),
+		nats.Timeout(timeout),
 		nats.InProcessServer(gate),
 		nats.MaxReconnects(-1),
 		// No jitter, but an interval of its own for each client: reproducible, and never at the same instant.
@@ -35,7 +44,7 @@ func connect(name string, gate *Gate, opts []nats.Option) (*Client, error) {
 		gate.destroy()
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jsOpts...)
 	if err != nil {
 		nc.Close()
 		gate.destroy()

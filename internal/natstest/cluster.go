@@ -20,8 +20,8 @@ import (
 const deadAddr = "127.0.0.1:1"
 
 // clusterTimeout is how long a cluster may take to become ready, or a stream to get a leader. Less than a second is normal,
-// 5 to 8 s after a partition.
-const clusterTimeout = 30 * time.Second
+// 5 to 8 s after a partition, and as much again for each election in which servers that get no processor time do not vote.
+const clusterTimeout = 2 * time.Minute
 
 // Cluster is several servers in real time, routed over TCP. Between each two of them there are gates, one for each server's
 // connections to the other.
@@ -230,7 +230,7 @@ func (c *Cluster) WaitFor(d time.Duration, what string, cond func() bool) {
 // requestTimeout bounds one try of a request: an answer takes milliseconds, and without a leader there is none.
 const requestTimeout = 5 * time.Second
 
-// Repeat sends a request until it succeeds, and ends the test if it does not within 30 s. The request must be one that may be repeated.
+// Repeat sends a request until it succeeds, and ends the test if it does not within two minutes. The request must be one that may be repeated.
 func (c *Cluster) Repeat(request func(ctx context.Context) error) {
 	c.tb.Helper()
 	for end := time.Now().Add(clusterTimeout); ; time.Sleep(100 * time.Millisecond) {
@@ -289,11 +289,25 @@ func proxy(tb testing.TB, g *Gate) (addr string) {
 	return l.Addr().String()
 }
 
+// WaitSubscribed waits until every running server knows all that the client has subscribed to so far. It does not help to look whether there is
+// interest in a subject, where others subscribe to it too.
+func (c *Cluster) WaitSubscribed(cl *Client) {
+	c.tb.Helper()
+	last, err := cl.Conn().SubscribeSync(cl.Conn().NewInbox()) // subscriptions of a connection become known in their order
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	c.WaitInterest(last.Subject)
+	if err := last.Unsubscribe(); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
 // WaitInterest waits until every running server knows that somebody subscribes to the subject. A subscription is known at once only to
 // the server that it was made on; what another one publishes before it has heard of it is not delivered.
 func (c *Cluster) WaitInterest(subject string) {
 	c.tb.Helper()
-	c.WaitFor(10*time.Second, "interest in "+subject+" is known to all servers", func() bool {
+	c.WaitFor(clusterTimeout, "interest in "+subject+" is known to all servers", func() bool {
 		for _, s := range c.servers {
 			if ns := s.Raw(); ns != nil && ns.GlobalAccount().Interest(subject) == 0 {
 				return false

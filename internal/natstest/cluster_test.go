@@ -45,7 +45,7 @@ func TestClusterStopServer(t *testing.T) {
 	c.WaitReady()
 	js := c.Connect("b", 0).JS()
 	c.WaitFor(clusterTimeout, "the value through the restarted server", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		kv, err := js.KeyValue(ctx, "b")
 		if err != nil {
@@ -76,7 +76,7 @@ func open(t *testing.T, cluster *Cluster, c *Client) (kv jetstream.KeyValue) {
 
 // put tells whether a write was acknowledged. It can be repeated, unlike an update that expects a revision.
 func put(t *testing.T, kv jetstream.KeyValue, value string) bool {
-	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := kv.Put(ctx, "k", []byte(value))
 	return err == nil

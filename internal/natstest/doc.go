@@ -13,7 +13,7 @@
 //   - No t.Parallel and no t.Run inside. For a table, call t.Run outside and Bubble in each case. Nothing else may use
 //     NATS in the process meanwhile, because of the same pool.
 //   - No mutex may be held over anything that waits for time. A goroutine that waits for a mutex does not count as
-//     blocked, so time stands still for good. Bubble notices after a minute and says so.
+//     blocked, so time stands still for good. Bubble notices after three minutes and says so.
 //   - Whatever is started in the bubble ends before it does. Clients and the server are ended by Bubble, after the
 //     t.Cleanup functions of the test; all other goroutines are the test's. Bubble lists those that are left.
 //   - Channels and timers made outside the bubble do not count as blocking either: make them inside.

@@ -53,7 +53,7 @@ func (e *Env) Restart() {
 
 // WaitFor returns as soon as cond holds, and ends the test if it does not hold within d. In a bubble d is virtual time, and
 // cond is called when everything else is at rest: it sees no state in the making. Call it from the test's own
-// goroutine only, and let cond not wait for anything.
+// goroutine only, and let cond not wait for anything. In real time, time in which the process stood still does not count.
 func (e *Env) WaitFor(d time.Duration, what string, cond func() bool) {
 	e.tb.Helper()
 	waitFor(e.tb, e.virtual, d, what, cond)
@@ -61,20 +61,28 @@ func (e *Env) WaitFor(d time.Duration, what string, cond func() bool) {
 
 func waitFor(tb testing.TB, virtual bool, d time.Duration, what string, cond func() bool) {
 	tb.Helper()
-	const poll = 5 * time.Millisecond
+	const (
+		poll  = 5 * time.Millisecond
+		stall = 500 * time.Millisecond // so late a poll is one of a process that stood still
+	)
 	start := time.Now()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	for {
+	for end := start.Add(d); ; {
 		if virtual {
 			synctest.Wait()
 		}
+		asked := time.Now()
 		if cond() {
 			return
 		}
-		if time.Since(start) >= d {
-			tb.Fatalf("natstest: waited %v in vain for: %s", time.Since(start).Round(time.Millisecond), what)
+		now := time.Now()
+		if !asked.Before(end) {
+			tb.Fatalf("natstest: waited %v in vain for: %s", now.Sub(start).Round(time.Millisecond), what)
 		}
 		<-tick.C
+		if late := time.Since(now); late >= stall {
+			end = end.Add(late)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // startTimeout is how long a server may take to start; it takes some milliseconds.
@@ -27,6 +28,7 @@ type config struct {
 	server       server.Options
 	keepStore    bool
 	virtualLimit time.Duration
+	js           []jetstream.JetStreamOpt // of the clients
 }
 
 // WithServerOptions lets f change the server's options: users and permissions, payload limits, JetStream off. It is called
@@ -54,9 +56,17 @@ func WithVirtualLimit(d time.Duration) Option {
 	return func(c *config) { c.virtualLimit = d }
 }
 
+// WithRequestTimeout sets for how long clients wait for an answer of JetStream where nobody says for how long, which by default is 5 s. A test in
+// real time that is about something else can have more: a busy machine may leave it without a processor for as long.
+func WithRequestTimeout(d time.Duration) Option {
+	return func(c *config) { c.js = append(c.js, jetstream.WithDefaultTimeout(d)) }
+}
+
 func newConfig(opts []Option) *config {
 	c := &config{
-		server:       server.Options{DontListen: true, JetStream: true, NoSigs: true, NoLog: true},
+		server: server.Options{
+			DontListen: true, JetStream: true, NoSigs: true, NoLog: true, AuthTimeout: connectTimeout.Seconds(),
+		},
 		virtualLimit: 24 * time.Hour,
 	}
 	for _, o := range opts {
@@ -70,6 +80,7 @@ func newConfig(opts []Option) *config {
 type Server struct {
 	skewed    bool // give each client a delay of its own
 	keepStore bool
+	js        []jetstream.JetStreamOpt
 
 	mu      sync.Mutex
 	opts    server.Options
@@ -92,7 +103,7 @@ func newServer(c *config, skewed bool) (*Server, error) {
 		}
 		c.server.StoreDir = dir
 	}
-	s := &Server{opts: c.server, keepStore: c.keepStore, skewed: skewed}
+	s := &Server{opts: c.server, keepStore: c.keepStore, skewed: skewed, js: c.js}
 	if err := s.Start(); err != nil {
 		s.Close()
 		return nil, err
@@ -226,7 +237,7 @@ func (s *Server) Connect(name string, opts ...nats.Option) (*Client, error) {
 	}
 	s.made++
 	s.mu.Unlock()
-	c, err := connect(name, newGate(s.InProcessConn, skew), opts)
+	c, err := connect(name, newGate(s.InProcessConn, skew), opts, s.js...)
 	if err != nil {
 		return nil, fmt.Errorf("natstest: connect %q: %w", name, err)
 	}

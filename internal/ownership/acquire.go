@@ -122,31 +122,37 @@ func see(worker string, e kv.Entry, found bool) sight {
 	return sight{heartbeat: &h, revision: e.Revision}
 }
 
-// released decides by a fresh observation whether the holder can no longer be running the partition. Held: mu.
-func (r *Runtime) released(id string, f types.From, v sight, now time.Time) bool {
-	switch h := v.heartbeat; {
+// released decides by a fresh observation whether the holder can no longer be running the partition. What was observed was so at some moment
+// after asOf. Held: mu.
+func (r *Runtime) released(id string, f types.From, v sight, asOf time.Time) bool {
+	h := v.heartbeat
+	own := h != nil && h.Incarnation == f.Incarnation
+	switch {
 	case v.expired:
 		return true
-	case h != nil && h.Incarnation == f.Incarnation && !h.Plain():
-		delete(r.heard, f.Holder)
-		return Acknowledged(h, f.Version, id)
-	case h != nil && h.Incarnation == f.Incarnation && h.State.Gone():
+	case own && !h.Plain() && Acknowledged(h, f.Version, id):
+		return true
+	case own && h.Plain() && h.State.Gone():
 		return true // the last words of a plain worker: this look is fresh, so they are none of an earlier life
-	case h != nil && !h.Plain() && h.ClaimedOver.ProvesRelease():
+	case !own && h != nil && !h.Plain() && h.ClaimedOver.ProvesRelease():
 		return true
 	}
-	// The key is gone for another reason, or a plain worker, which cannot acknowledge, has it: one heartbeat life on the own clock
-	// must pass in which that one does not renew it.
-	var revision uint64
-	if v.heartbeat != nil && v.heartbeat.Incarnation == f.Incarnation {
+	// The key is gone for another reason, or the holder has it, which may be dead: one heartbeat life on the own clock must pass in which it
+	// is not renewed. A key usually expires then, but not if it was written without a TTL, or the server's clock was set back.
+	now := time.Now()
+	until, revision := now, uint64(0)
+	if own {
 		revision = v.revision
+		if !h.Plain() { // a holder whose key is gone cannot renew it; this one may have, after what was observed
+			until = asOf
+		}
 	}
 	a, known := r.heard[f.Holder]
 	if !known || a.revision != revision {
 		r.heard[f.Holder] = absence{now, revision}
 		return false
 	}
-	return now.Sub(a.since) >= r.cfg.HeartbeatTTL
+	return until.Sub(a.since) >= r.cfg.HeartbeatTTL
 }
 
 // Acknowledged reports whether the heartbeat of a holder says that it has applied version, or left, and no longer runs the

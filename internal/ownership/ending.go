@@ -12,17 +12,18 @@ func (r *Runtime) Fence(cause error) <-chan struct{} {
 		if r.expiry != nil {
 			r.expiry.Stop()
 		}
-		clear(r.waiting)
 		for id, s := range r.slots.all {
-			s.epoch, s.want = 0, nil
+			r.unwant(s, cause)
+			s.epoch = 0
 			if r.cfg.Available {
 				continue
 			}
-			if run := r.cancel(s, types.OwnershipLost); run != nil {
+			if run := r.cancel(s, types.OwnershipLost, cause); run != nil {
 				taken = append(taken, run)
 			} else if s.run == nil {
 				r.slots.delete(id)
 			} else {
+				r.turn(s.run, types.OwnershipLost, cause)
 				r.lose(s.run)
 			}
 		}
@@ -56,10 +57,10 @@ func (r *Runtime) whenIdle(ch chan struct{}) {
 func (r *Runtime) Drain() <-chan struct{} {
 	r.mu.Lock()
 	r.stopping = true
-	clear(r.waiting)
 	var taken []*run
 	for _, s := range r.slots.all {
-		if run := r.cancel(s, types.OwnershipDraining); run != nil {
+		r.unwant(s, types.ErrStopped)
+		if run := r.cancel(s, types.OwnershipDraining, types.ErrStopped); run != nil {
 			taken = append(taken, run)
 		}
 	}

@@ -242,7 +242,7 @@ func (r *Runtime) glance(workers []string) (doubt bool) {
 // enough to count.
 func (r *Runtime) observe(workers []string) bool {
 	r.mu.Lock()
-	self, incarnation, storedAt, stored := r.holder.Worker, r.holder.Incarnation, r.storedAt, r.stored
+	self, incarnation, storedAt, stored, asOf := r.holder.Worker, r.holder.Incarnation, r.storedAt, r.stored, r.storedFrom
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.ctx, observeLimit)
 	defer cancel()
@@ -266,14 +266,13 @@ func (r *Runtime) observe(workers []string) bool {
 	if r.fenced || r.holder.Incarnation != incarnation {
 		return false
 	}
-	now := time.Now()
 	for s := range r.waiting {
 		if s.want.applied > stored {
 			continue
 		}
 		s.want.from = slices.DeleteFunc(s.want.from, func(f types.From) bool {
 			v, looked := evidence[f.Worker]
-			return looked && r.released(s.id, f, v, now)
+			return looked && r.released(s.id, f, v, asOf)
 		})
 		r.tryStart(s)
 	}

@@ -23,7 +23,7 @@ const (
 type run struct {
 	slot  *slot
 	epoch int64
-	user  *userCode // nil where there is none: then the run is a fact, not a goroutine
+	user  *userCode // nil where there is none, nor anybody who wants to know: then the run is a fact, not a goroutine
 
 	// Guarded by the runtime's lock.
 	began, ended time.Duration // since the runtime was made; ended is when it was told to end
@@ -61,10 +61,15 @@ func (run *run) owner() *types.Ownership {
 // launch begins a run. Held: mu.
 func (r *Runtime) launch(s *slot, w *want) {
 	run := &run{slot: s, epoch: s.epoch, state: types.OwnershipRunning, began: time.Since(r.origin)}
-	if !r.passive {
+	if !r.passive || r.events != nil {
 		run.user = &userCode{partition: w.partition, holder: r.me}
+	}
+	if !r.passive {
 		run.user.ctx, run.user.cancel = context.WithCancelCause(context.Background())
 		run.user.ctx.Done() // makes the channel here, and not deep in the stack of the run
+	}
+	if r.events != nil {
+		r.tell(s, started(run, w))
 	}
 	s.run, s.want = run, nil
 	s.running.Store(run)
@@ -76,16 +81,26 @@ func (r *Runtime) launch(s *slot, w *want) {
 
 // cancel marks the slot's run as told to end and returns it, or nil where there is none that still runs. The caller ends it
 // after releasing the lock. Held: mu.
-func (r *Runtime) cancel(s *slot, to types.OwnershipState) *run {
+func (r *Runtime) cancel(s *slot, to types.OwnershipState, cause error) *run {
 	run := s.run
 	if run == nil || run.state != types.OwnershipRunning {
 		return nil
 	}
-	run.state, run.ended = to, time.Since(r.origin)
+	r.turn(run, to, cause)
+	run.ended = time.Since(r.origin)
 	r.draining[s] = struct{}{}
 	s.running.Store(nil)
 	r.nRuns.Add(-1)
 	return run
+}
+
+// turn changes the state of a run that ends. Held: mu.
+func (r *Runtime) turn(run *run, to types.OwnershipState, cause error) {
+	from := run.state
+	run.state = to
+	if r.events != nil && from != to {
+		r.tell(run.slot, r.events.turned(run, from, cause))
+	}
 }
 
 // end cancels the contexts of runs. Contexts are cancelled before any hook is called. Not held: mu.
@@ -110,7 +125,6 @@ func (r *Runtime) end(runs []*run, cause error) {
 
 // lose calls OnLost in a goroutine of its own, once: it does not wait for the handler, nor for OnRevoked. Held: mu.
 func (r *Runtime) lose(run *run) {
-	run.state = types.OwnershipLost
 	hook, u := r.cfg.Hooks.OnLost, run.user
 	if hook == nil || u.told || u.over {
 		return
@@ -225,6 +239,9 @@ func (r *Runtime) returned(run *run) {
 	named := false
 	for _, n := range r.report.names {
 		named = named || n.Partition == s.id && n.Epoch == run.epoch
+	}
+	if r.events != nil {
+		r.tell(s, r.events.over(run))
 	}
 	s.run = nil
 	delete(r.draining, s)

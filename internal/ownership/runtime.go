@@ -44,6 +44,8 @@ type Hooks struct {
 	OnAssigned func(types.Ownership)
 	OnRevoked  func(types.Ownership)
 	OnLost     func(types.Ownership)
+	// OnOwnership is called for every transition. Nothing but Told waits for it.
+	OnOwnership func(types.OwnershipChange)
 }
 
 // Handler runs a partition until its context ends.
@@ -85,15 +87,6 @@ type slot struct {
 	running atomic.Pointer[run]
 }
 
-// want is an ownership given by a commit and not started yet.
-type want struct {
-	partition types.Partition
-	applied   uint64       // number of the apply step that gave it
-	since     time.Time    // when it was applied
-	from      []types.From // holders not proved released yet
-	forced    bool         // HandoffTimeout has passed
-}
-
 // Runtime is the state of all partitions of one worker.
 type Runtime struct {
 	cfg    Config
@@ -114,14 +107,18 @@ type Runtime struct {
 	composed []composition // heartbeats composed and not known to be stored
 	stored   uint64        // the apply step that the server's newest heartbeat reflects
 	storedAt uint64        // its revision
-	waiting  map[*slot]struct{}
-	draining map[*slot]struct{}
-	idle     []chan struct{} // closed when no run is left
-	expiry   *time.Timer
-	heard    map[types.Holder]absence // holders whose key is gone without a proof
-	look     bool                     // something was heard that needs a fresh observation
+	// storedFrom is when it was composed: whatever shows it shows the store as it was later.
+	storedFrom time.Time
+	waiting    map[*slot]struct{}
+	draining   map[*slot]struct{}
+	idle       []chan struct{} // closed when no run is left
+	expiry     *time.Timer
+	heard      map[types.Holder]absence // holders whose key is gone without a proof, or is not renewed
+	look       bool                     // something was heard that needs a fresh observation
 
-	passive bool // neither handler nor hooks
+	events *events // nil: nobody wants to know
+
+	passive bool // neither handler nor hooks that a run waits for
 	runs    sync.WaitGroup
 	nRuns   atomic.Int64 // running now
 	ctx     context.Context
@@ -140,6 +137,7 @@ type report struct {
 type composition struct {
 	nonce   string
 	applied uint64
+	at      time.Time
 }
 
 // New returns a runtime that runs nothing. Start starts its acquiring loop.
@@ -147,6 +145,7 @@ func New(cfg Config) *Runtime {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := cfg.Hooks
 	return &Runtime{
+		events:  newEvents(&cfg),
 		passive: cfg.Handler == nil && h.OnAssigned == nil && h.OnRevoked == nil && h.OnLost == nil,
 		cfg:     cfg, wake: make(chan struct{}, 1), own: map[string]bool{}, slots: index{all: map[string]*slot{}},
 		waiting: map[*slot]struct{}{}, draining: map[*slot]struct{}{}, heard: map[types.Holder]absence{},
@@ -200,7 +199,7 @@ func (r *Runtime) Apply(c Commit) bool {
 	r.commit, r.at = c, time.Now().UTC()
 	taken := r.assign(c.Entries)
 	r.refit()
-	changed := len(taken) > 0 || len(r.waiting) > 0
+	changed := len(taken) > 0 || len(r.waiting) > 0 || r.stopping // what has returned already may be given to others by this one
 	r.mu.Unlock()
 	r.end(taken, types.ErrRevoked)
 	if changed {
@@ -230,19 +229,22 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 			}
 			continue
 		}
-		s.epoch, s.want = e.Epoch, &want{partition: e.Partition, applied: r.applies, since: time.Now(), from: r.foreign(e.From)}
-		r.waiting[s] = struct{}{}
-		if run := r.cancel(s, types.OwnershipDraining); run != nil {
+		r.unwant(s, types.ErrRevoked)
+		if run := r.cancel(s, types.OwnershipDraining, types.ErrRevoked); run != nil {
 			taken = append(taken, run)
+		}
+		s.epoch = e.Epoch
+		if !r.stopping { // nothing starts any more then
+			r.give(s, e)
 		}
 	}
 	for id, s := range r.slots.all {
 		if listed[id] {
 			continue
 		}
-		s.epoch, s.want = 0, nil
-		delete(r.waiting, s)
-		if run := r.cancel(s, types.OwnershipDraining); run != nil {
+		r.unwant(s, types.ErrRevoked)
+		s.epoch = 0
+		if run := r.cancel(s, types.OwnershipDraining, types.ErrRevoked); run != nil {
 			taken = append(taken, run)
 		}
 		if s.run == nil {
@@ -250,18 +252,6 @@ func (r *Runtime) assign(entries []types.AssignmentEntry) (taken []*run) {
 		}
 	}
 	return taken
-}
-
-// foreign returns the holders in from that are not this process: its own runs are judged by the rule that a partition never
-// has two of them.
-func (r *Runtime) foreign(from []types.From) []types.From {
-	var others []types.From
-	for _, f := range from {
-		if !r.own[f.Incarnation] {
-			others = append(others, f)
-		}
-	}
-	return others
 }
 
 // Compose fills in what a heartbeat says about commits and runs, and remembers what it reflects. It returns false when there is
@@ -277,7 +267,7 @@ func (r *Runtime) Compose(h *types.Heartbeat) bool {
 	h.AppliedSourceRevision, h.AppliedSourceRevisionKnown = c.SourceRevision, c.SourceRevisionKnown
 	h.AppliedAt, h.Unreturned = r.report.at, append([]types.Run(nil), r.report.names...)
 	h.Draining = len(r.draining)
-	r.composed = append(r.composed, composition{h.Nonce, r.applies})
+	r.composed = append(r.composed, composition{h.Nonce, r.applies, time.Now()})
 	if len(r.composed) > 32 {
 		r.composed = r.composed[1:]
 	}
@@ -314,7 +304,7 @@ func (r *Runtime) Stored(h types.Heartbeat, revision uint64) {
 	}
 	for i, c := range r.composed {
 		if c.nonce == h.Nonce {
-			r.stored, r.storedAt = c.applied, revision
+			r.stored, r.storedAt, r.storedFrom = c.applied, revision, c.at
 			r.composed = r.composed[i+1:]
 			break
 		}
@@ -322,6 +312,7 @@ func (r *Runtime) Stored(h types.Heartbeat, revision uint64) {
 	r.watchLease()
 	for s := range r.waiting {
 		r.tryStart(s)
+		r.settle(s)
 	}
 	r.mu.Unlock()
 	r.poke()

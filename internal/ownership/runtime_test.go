@@ -204,6 +204,7 @@ func TestHandoffTimeoutForcesTheStart(t *testing.T) {
 		for range 9 {
 			time.Sleep(5*time.Second - time.Millisecond)
 			r.renew(testTTL)
+			r.set(other("o1", 9)) // it lives
 			r.beat()
 		}
 		require.Empty(t, r.take())

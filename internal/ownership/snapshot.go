@@ -95,9 +95,9 @@ func (r *Runtime) Partitions() []types.PartitionStatus {
 			out = append(out, p)
 		}
 		if _, waits := r.waiting[s]; waits {
-			p := types.PartitionStatus{ID: s.id, Epoch: s.epoch, State: types.OwnershipWaiting, Since: s.want.since}
-			for _, f := range s.want.from {
-				p.WaitingFor = append(p.WaitingFor, f.Holder)
+			p := types.PartitionStatus{ID: s.id, Epoch: s.epoch, State: s.want.state, Since: s.want.since, WaitingFor: holders(s.want.from)}
+			if p.State == types.OwnershipWaiting {
+				p.Since = s.want.settled
 			}
 			out = append(out, p)
 		}

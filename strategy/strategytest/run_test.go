@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // recorder takes down what a suite reports.
 type recorder struct {

@@ -5,6 +5,7 @@ package chaos
 import (
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -62,6 +63,9 @@ func freeze(t *testing.T, w *witness, p *process, sum *tally) bool {
 	ready := func() bool { late = heldIn(p.events[from:]); return len(late) > 0 && len(late) >= len(p.running) }
 	if !p.waitFor(time.Second, ready) && len(late) == 0 {
 		p.tell("go")
+		p.wait(patience, "it holds nobody any more", func() bool { // or the next freeze would take who is held now for held then
+			return slices.ContainsFunc(p.events[from:], func(e event) bool { return e.What == passing })
+		})
 		return false
 	}
 	signal(t, p.proc, syscall.SIGSTOP)

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -30,6 +31,7 @@ type group struct {
 	owner    []owner    // by partition: who was handed something under the highest epoch
 	produced []int      // by partition: counter of the last message
 	lost     int        // runs that ended because a lease ran out
+	lostOf   []bool     // by partition: there was one
 	changed  chan struct{}
 }
 
@@ -56,11 +58,13 @@ type member struct {
 func newGroup(t *testing.T, s setup) *group {
 	t.Helper()
 	g := &group{t: t, setup: s, env: natstest.Single(t, natstest.WithTCP()), ledger: ledger.New(s.Partitions), began: time.Now(),
-		owner: make([]owner, s.Partitions), produced: make([]int, s.Partitions), changed: make(chan struct{})}
+		owner: make([]owner, s.Partitions), produced: make([]int, s.Partitions), lostOf: make([]bool, s.Partitions), changed: make(chan struct{})}
 	g.URL = g.env.Server.URL()
 	g.js = g.env.Connect("parent").JS()
-	require.NoError(t, g.layout().CreateStreams(t.Context(), g.js, jetstream.StreamConfig{Storage: jetstream.FileStorage}))
-	require.NoError(t, ledger.KeepOffsets(t.Context(), g.js, consumer.DefaultOffsetsBucket, 1, jetstream.FileStorage))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, g.layout().CreateStreams(ctx, g.js, jetstream.StreamConfig{Storage: jetstream.FileStorage}))
+	require.NoError(t, ledger.KeepOffsets(ctx, g.js, consumer.DefaultOffsetsBucket, 1, jetstream.FileStorage))
 	return g
 }
 
@@ -167,6 +171,7 @@ func (m *member) note(what byte, at ledger.Place, result ledger.Result) {
 		m.held = true
 	case saysLost:
 		m.g.lost++
+		m.g.lostOf[at.Partition] = true
 	}
 }
 
@@ -252,7 +257,9 @@ func (g *group) end(producer *proc, members []*member, format string, args ...an
 	for _, s := range g.layout().Streams(jetstream.StreamConfig{}) {
 		streams = append(streams, s.Name)
 	}
-	records, err := ledger.Read(g.t.Context(), g.js, streams, consumer.DefaultOffsetsBucket, readGroup)
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	records, err := ledger.Read(ctx, g.js, streams, consumer.DefaultOffsetsBucket, readGroup)
 	require.NoError(g.t, err)
 	report(g.t, g.ledger, records, g.began, "%s; %d leases lost", fmt.Sprintf(format, args...), g.lost)
 }

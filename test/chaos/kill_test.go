@@ -1,13 +1,67 @@
 package chaos
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
+
+// claim is the first heartbeat of an incarnation.
+type claim struct {
+	over string // what the key held before: an incarnation, expired, or nothing
+	own  bool   // it says that the same process had the key
+}
+
+const expired = "expired"
+
+// claims are those of one worker ID, as the server stored them.
+type claims struct {
+	mu     sync.Mutex // guards what follows
+	all    []claim
+	holder string // what the key holds, as in claim.over
+}
+
+// followClaims begins to listen. It is to be called before a worker starts.
+func followClaims(t *testing.T, w *witness, id string) *claims {
+	t.Helper()
+	c := &claims{}
+	conn := w.env.Connect("claims").Conn()
+	_, err := conn.Subscribe("_PARTI.chaos.live.heartbeat."+id, c.hear)
+	require.NoError(t, err)
+	require.NoError(t, conn.Flush())
+	return c
+}
+
+func (c *claims) hear(m *nats.Msg) {
+	var h struct {
+		Incarnation string
+		ClaimedOver string `json:"claimed_over"`
+	}
+	if m.Header.Get("Nats-Marker-Reason") == "MaxAge" {
+		h.Incarnation = expired
+	} else if json.Unmarshal(m.Data, &h) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.Incarnation != expired && h.Incarnation != c.holder {
+		c.all = append(c.all, claim{c.holder, h.ClaimedOver == "own"})
+	}
+	c.holder = h.Incarnation
+}
+
+// foreign returns the claims of new processes.
+func (c *claims) foreign() []claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.all), func(x claim) bool { return x.own })
+}
 
 // writtenBy returns a condition that holds when every partition was written last by one of these workers, and each of them has some.
 func writtenBy(workers ...string) func(map[string]write) bool {
@@ -38,6 +92,7 @@ func writtenBy(workers ...string) func(map[string]write) bool {
 // ID waits for that too, and takes over as a new incarnation.
 func TestKill(t *testing.T) {
 	w := newWitness(t)
+	claims := followClaims(t, w, "pod-3")
 	for _, id := range []string{"pod-0", "pod-1", "pod-2"} {
 		start(t, w, id)
 	}
@@ -45,10 +100,11 @@ func TestKill(t *testing.T) {
 	w.waitFor(patience, "all four write", writtenBy("pod-0", "pod-1", "pod-2", "pod-3"))
 
 	victim.kill()
-	began, before := time.Now(), w.highestEpoch()
+	began, before, claimed := time.Now(), w.highestEpoch(), len(claims.foreign())
 	again := start(t, w, "pod-3")
 	t.Logf("the same ID joins again %v after kill -9 (TTL %v)", time.Since(began).Round(time.Millisecond), ttl)
-	require.Greater(t, time.Since(began), ttl/2, "it waits for the expiry")
+	w.env.WaitFor(patience, "its claim is heard", func() bool { return len(claims.foreign()) > claimed })
+	require.Equal(t, expired, claims.foreign()[claimed].over, "it waits for the expiry")
 	w.waitFor(patience, "it writes again, under a new epoch", func(last map[string]write) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(last)), func(l write) bool { return l.worker == "pod-3" && l.epoch > before })
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // patience is how long a test waits for what takes a second on an idle machine.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // run is one run of a partition, as its worker process reports it.
 type run struct {

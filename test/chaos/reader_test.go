@@ -16,6 +16,7 @@ import (
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/consumer"
 	"github.com/partigo/parti/test/checker/ledger"
+	"github.com/partigo/parti/test/grouptest"
 )
 
 // envSetup tells a reader or producer process what to do, as JSON.
@@ -30,6 +31,8 @@ type setup struct {
 	Batch int
 	TTL   time.Duration // of its heartbeat
 	Pace  time.Duration // of a producer between two messages of a partition
+	// Together is how many readers there are to be before any of them is given something; 0: it is not waited for.
+	Together int
 }
 
 const (
@@ -44,15 +47,19 @@ func (s setup) layout() consumer.Layout {
 
 // options are a reader's.
 func (s setup) options() []consumer.Option {
-	return []consumer.Option{
+	o := []consumer.Option{
 		consumer.WithLayout(s.layout()),
 		consumer.WithManagerOptions(
 			parti.WithHeartbeat(s.TTL/5, s.TTL), parti.WithLeaderLease(s.TTL), parti.WithWindows(2*time.Second, time.Second, 200*time.Millisecond),
 			parti.WithCooldown(200*time.Millisecond), parti.WithHandoffTimeout(-1), parti.WithStorage(jetstream.FileStorage),
 			parti.WithDampingPeriod(0), // who was killed is given its share as soon as it is back
-			parti.WithStartTimeout(patience),
+			parti.WithStartTimeout(patience), parti.WithExpectedWorkers(s.Together),
 		),
 	}
+	if s.Together > 0 {
+		o = append(o, consumer.WithManagerOptions(parti.WithWindows(patience/2, time.Second, patience/2)))
+	}
+	return o
 }
 
 // What a reader process prints, one line each: a letter and numbers.
@@ -104,7 +111,7 @@ func connectAs(raw string) (s setup, js jetstream.JetStream, end func(), err err
 	if err := json.Unmarshal([]byte(raw), &s); err != nil {
 		return s, nil, nil, err
 	}
-	nc, err := nats.Connect(s.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(s.URL, connecting()...)
 	if err != nil {
 		return s, nil, nil, err
 	}
@@ -136,7 +143,9 @@ func readerMain() error {
 	r.obey()
 	limit, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
-	err = r.Close(limit)
+	if err = r.Close(limit); grouptest.Unsaid(err) {
+		err = nil
+	}
 	return errors.Join(err, <-ended)
 }
 

@@ -22,7 +22,7 @@ var (
 
 // busy is a group with a producer that never waits long.
 func busy() setup {
-	return setup{Partitions: 12, PerStream: 4, TTL: time.Second, Pace: 4 * time.Millisecond}
+	return setup{Partitions: 12, PerStream: 4, TTL: ttl, Pace: 4 * time.Millisecond}
 }
 
 // Readers are killed as by kill -9, and others start, while messages come in.
@@ -106,9 +106,10 @@ func TestReadersOverRestarts(t *testing.T) {
 	g.end(producer, members, "%d restarts, all partitions read again within %v", *restarts, longest.Round(time.Millisecond))
 }
 
-// A backlog is read steadily, then 8 → 9 → 8 readers read on under load.
+// A backlog is read steadily by eight readers, of which none joins or leaves meanwhile.
 func TestReadersSteady(t *testing.T) {
-	g := newGroup(t, setup{Partitions: 64, PerStream: 16, TTL: 5 * time.Second, Pace: 100 * time.Millisecond})
+	// All begin together: with Fetch, what is not acknowledged yet when a partition moves to somebody who joins is repeated.
+	g := newGroup(t, setup{Partitions: 64, PerStream: 16, TTL: 5 * time.Second, Pace: 100 * time.Millisecond, Together: 8})
 	g.fill(*messages)
 	var members []*member
 	for i := range 8 {
@@ -119,9 +120,7 @@ func TestReadersSteady(t *testing.T) {
 	took := g.waitRead()
 	t.Logf("%d messages read in %v: %.0f/s", *messages, took.Round(time.Millisecond), float64(*messages)/time.Since(began).Seconds())
 	g.end(nil, members, "steady")
-	if g.lost == 0 {
-		require.Zero(t, g.ledger.Tally().Repeats)
-	}
+	g.requireNoRepeats()
 }
 
 // fill stores n messages, as many in each partition.
@@ -139,7 +138,19 @@ func (g *group) fill(n int) {
 	<-g.js.PublishAsyncComplete()
 }
 
-// 8 → 9 → 8 readers under load.
+// requireNoRepeats requires that no message of a partition was handed out by two readers, unless a lease on it has run out, as it does on a machine
+// that is busy for seconds.
+func (g *group) requireNoRepeats() {
+	g.t.Helper()
+	for p, n := range g.ledger.Repeats() {
+		if !g.lostOf[p] {
+			require.Zero(g.t, n, "partition %d was handed over in good order", p)
+		}
+	}
+}
+
+// 8 → 9 → 8 readers under load. How long partitions are silent depends on the machine, so here it is logged only; TestElasticChange of package
+// consumer judges it, in virtual time.
 func TestReadersJoinAndLeave(t *testing.T) {
 	g := newGroup(t, setup{Partitions: 32, PerStream: 16, TTL: 5 * time.Second, Pace: 25 * time.Millisecond})
 	producer := g.produce()
@@ -158,7 +169,5 @@ func TestReadersJoinAndLeave(t *testing.T) {
 	g.waitProgress("every partition is read after the ninth has left")
 	left := g.ledger.ResetSilence()
 	g.end(producer, members, "8 → 9 → 8 readers, longest silence of a partition %v and %v", joined.Round(time.Millisecond), left.Round(time.Millisecond))
-	if g.lost == 0 { // on a machine that is busy for seconds, leases run out
-		require.Zero(t, g.ledger.Tally().Repeats, "handed over in good order")
-	}
+	g.requireNoRepeats()
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"strconv"
 	"sync"
 	"testing"
@@ -35,7 +36,9 @@ func newWitness(t *testing.T) *witness {
 	t.Helper()
 	w := &witness{t: t, env: natstest.Single(t, natstest.WithTCP()), highest: map[string]write{}, changed: make(chan struct{})}
 	c := w.env.Connect("witness")
-	_, err := c.JS().CreateStream(t.Context(), jetstream.StreamConfig{
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := c.JS().CreateStream(ctx, jetstream.StreamConfig{
 		Name: "KV_" + sinkBucket, Subjects: []string{"$KV." + sinkBucket + ".>"}, Storage: jetstream.MemoryStorage, MaxMsgsPerSubject: 1,
 		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: ">", Destination: "witness.>"},

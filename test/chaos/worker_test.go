@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	interval   = 200 * time.Millisecond
-	ttl        = time.Second
+	interval   = 600 * time.Millisecond
+	ttl        = 3 * time.Second // a shorter one has requests time out, and leases run out for good, while the machine compiles
 	partitions = 6
 	sinkBucket = "sink"
 )
@@ -47,6 +47,7 @@ const (
 	began   = "began"   // a handler
 	ended   = "ended"   // a handler
 	held    = "held"    // a handler has checked its context, and is about to write
+	passing = "passing" // nobody is held any more: what was said of it before is over
 	attempt = "attempt" // to write
 	stored  = "stored"
 	refused = "refused" // as stale
@@ -66,7 +67,7 @@ type child struct {
 func workerMain() error { return (&child{out: json.NewEncoder(os.Stdout)}).run() }
 
 func (c *child) run() (err error) {
-	conn, err := nats.Connect(os.Getenv(envURL), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	conn, err := nats.Connect(os.Getenv(envURL), connecting()...)
 	if err != nil {
 		return err
 	}
@@ -93,16 +94,24 @@ func (c *child) run() (err error) {
 	}
 	c.say(event{What: joined, Text: m.WorkerID()})
 	c.obey()
-	stop, cancelStop := context.WithTimeout(context.Background(), 20*time.Second)
+	stop, cancelStop := context.WithTimeout(context.Background(), patience/2)
 	defer cancelStop()
-	return m.Stop(stop)
+	if err := m.Stop(stop); err != nil && !grouptest.Unsaid(err) {
+		return err
+	}
+	return nil
 }
 
-// settings are those of all workers: as fast as the server allows. A frozen process may be thawed after any time, so nobody waits
+// connecting are the options of a process's connection.
+func connecting() []nats.Option {
+	return []nats.Option{nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond)}
+}
+
+// settings are those of all workers. A frozen process may be thawed after any time, so nobody waits
 // for a handler only because it does not answer: a lease that has run out releases it.
 func settings() []parti.Option {
 	return []parti.Option{
-		parti.WithNamespace("chaos"), parti.WithHeartbeat(interval, ttl), parti.WithLeaderLease(time.Second),
+		parti.WithNamespace("chaos"), parti.WithHeartbeat(interval, ttl), parti.WithLeaderLease(ttl),
 		parti.WithWindows(2*time.Second, time.Second, 200*time.Millisecond), parti.WithCooldown(200 * time.Millisecond),
 		parti.WithHandoffTimeout(-1), parti.WithStorage(jetstream.MemoryStorage),
 		parti.WithDampingPeriod(0), // who was killed is given its share as soon as it is back, also if it had joined after the others
@@ -118,6 +127,7 @@ func (c *child) obey() {
 		case lines.Text() == "hold" && c.gate == nil:
 			c.gate = make(chan struct{})
 		case lines.Text() == "go" && c.gate != nil:
+			c.sayLocked(event{What: passing})
 			close(c.gate)
 			c.gate = nil
 		}
@@ -128,6 +138,11 @@ func (c *child) obey() {
 func (c *child) say(e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sayLocked(e)
+}
+
+// sayLocked is say. Held: mu.
+func (c *child) sayLocked(e event) {
 	if err := c.out.Encode(e); err != nil {
 		os.Exit(1) // nobody listens any more
 	}
@@ -152,16 +167,18 @@ func (c *child) compute(partition string, epoch int64) {
 	time.Sleep(10 * time.Millisecond)
 	c.mu.Lock()
 	gate := c.gate
+	if gate != nil {
+		c.sayLocked(event{What: held, Partition: partition, Epoch: epoch}) // never after passing
+	}
 	c.mu.Unlock()
 	if gate != nil {
-		c.say(event{What: held, Partition: partition, Epoch: epoch})
 		<-gate
 	}
 }
 
 // write writes once, whatever has become of the handler's context, and reports whether to go on.
 func (c *child) write(id string, o parti.Ownership) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 	defer cancel()
 	e := event{What: stored, Partition: id, Epoch: o.Epoch}
 	c.say(event{What: attempt, Partition: id, Epoch: o.Epoch})

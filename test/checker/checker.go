@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,10 @@ func WithOracle(o *Oracle) Option { return func(c *Checker) { c.oracle = o } }
 // AllowSpill accepts that partitions go to workers without their label while no live worker carries it.
 func AllowSpill() Option { return func(c *Checker) { c.spill = true } }
 
+// OverCluster is for several servers in real time. A message may be heard long after one that was stored later on another server, or never where the leader
+// of its stream was replaced: evidence is waited for that much longer, and looked for in the store before a rule is broken.
+func OverCluster() Option { return func(c *Checker) { c.cluster, c.grace = true, clusterGrace } }
+
 // Ignoring leaves rules out: for a test that breaks one on purpose.
 func Ignoring(rules ...Rule) Option {
 	return func(c *Checker) { c.ignored = append(c.ignored, rules...) }
@@ -39,6 +44,9 @@ type Checker struct {
 	oracle  *Oracle
 	ignored []Rule
 	spill   bool
+	cluster bool
+	grace   time.Duration
+	open    atomic.Int64 // rules that waited for evidence at the last Sync
 
 	sub    *nats.Subscription
 	status chan nats.Status
@@ -63,6 +71,9 @@ type Checker struct {
 	changed    chan struct{} // closed and replaced at every commit
 }
 
+// attachTimeout is for the subscription, which takes no time in a bubble.
+const attachTimeout = 30 * time.Second
+
 // maxReported bounds what is printed; Report has all.
 const maxReported = 20
 
@@ -74,6 +85,7 @@ func Attach(tb TB, nc *nats.Conn, namespace string, opts ...Option) *Checker {
 	c := &Checker{
 		tb: tb, nc: nc, prefix: "_PARTI." + namespace + ".live.", queue: newQueue(),
 		syncs: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
+		grace: grace,
 	}
 	for _, o := range opts {
 		o(c)
@@ -87,7 +99,7 @@ func Attach(tb TB, nc *nats.Conn, namespace string, opts ...Option) *Checker {
 		err = c.sub.SetPendingLimits(-1, -1)
 	}
 	if err == nil {
-		err = nc.FlushTimeout(requestTimeout)
+		err = nc.FlushTimeout(attachTimeout)
 	}
 	if err != nil {
 		tb.Errorf("checker: subscribe: %v", err)
@@ -124,10 +136,11 @@ func (c *Checker) loop() {
 			c.m.resync()
 		case done := <-c.syncs:
 			c.m.dealWith(c.queue.take())
+			c.open.Store(c.m.unproved())
 			close(done)
 		case <-c.stop:
 			c.m.dealWith(c.queue.take())
-			c.m.judgeDue(true)
+			c.m.judgeDue(!c.cluster) // what is older has been judged, see settle
 			return
 		}
 	}
@@ -160,9 +173,21 @@ func (c *Checker) flush() {
 	}
 }
 
+// settle waits until every rule that waits for evidence now has it, or was judged.
+func (c *Checker) settle() {
+	for end := time.Now().Add(c.grace + time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if c.Sync(); c.open.Load() == 0 {
+			return
+		}
+	}
+}
+
 // Detach judges what is still open, ends everything that Attach started and waits for it.
 func (c *Checker) Detach() {
 	c.once.Do(func() {
+		if c.cluster {
+			c.settle()
+		}
 		c.flush()
 		_ = c.sub.Unsubscribe() // fails on a closed connection, where it is not needed
 		close(c.stop)

@@ -197,11 +197,11 @@ func (m *model) judgeClaim(e event, h *heartbeat, before slot, last heartbeat) {
 		}
 	case last.gone() && (len(last.Unreturned) == 0 || h.ClaimedOver == "own"):
 		was = last.State
+	case h.ClaimedOver == "expiry" && e.at.Sub(before.at) >= m.heartbeatTTL():
+		return // a key that did not expire in time, and was not renewed for as long as its holder's lease lasts
 	case last.gone():
 		bad(HeartbeatSeized, "claimed over %q of %v, which still names %v", last.State, last.holder(), last.Unreturned)
 		return
-	case h.ClaimedOver == "expiry" && last.Incarnation == "" && e.at.Sub(before.at) >= m.heartbeatTTL():
-		return // a plain worker's key without a TTL, which it did not renew for as long as its lease lasts
 	case h.ClaimedOver != "own":
 		bad(HeartbeatSeized, "claimed over %q, but %v was alive there", h.ClaimedOver, last.holder())
 		return

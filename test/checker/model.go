@@ -13,6 +13,9 @@ import (
 // is not defined. Evidence must still have been stored before what it is evidence for.
 const grace = 250 * time.Millisecond
 
+// clusterGrace is the same with OverCluster.
+const clusterGrace = 20 * time.Second
+
 type keyState uint8
 
 const (
@@ -106,8 +109,18 @@ func violation(rule Rule, e event, version int64, format string, args ...any) Vi
 // expect judges a rule now if it holds, and otherwise once its evidence must have arrived.
 func (m *model) expect(holds func() bool, v Violation) {
 	if !holds() {
-		m.due = append(m.due, pending{time.Now().Add(grace), holds, v})
+		m.due = append(m.due, pending{time.Now().Add(m.c.grace), holds, v})
 	}
+}
+
+// unproved returns how many rules wait for evidence in vain so far.
+func (m *model) unproved() (n int64) {
+	for _, p := range m.due {
+		if !p.holds() {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *model) untilDue() time.Duration {
@@ -131,6 +144,11 @@ func (m *model) judgeDue(all bool) {
 		}
 		if p.v.Rule == FromMissing && m.identify(m.beats) && p.holds() {
 			continue
+		}
+		if m.c.cluster {
+			if m.reread(false); p.holds() {
+				continue // it was stored, and not heard
+			}
 		}
 		m.c.violate(p.v)
 	}
@@ -212,6 +230,11 @@ func (m *model) resync() {
 	first := !m.attached
 	m.attached = true
 	m.reconnect = !first
+	m.reread(first)
+}
+
+// reread deals with what the store holds now.
+func (m *model) reread(first bool) {
 	for _, b := range []*bucket{m.control, m.beats} {
 		m.identify(b)
 	}

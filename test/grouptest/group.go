@@ -181,6 +181,9 @@ func (g *Group) run(scenario func(g *Group)) {
 	if g.opts.spill {
 		witness = append(witness, checker.AllowSpill())
 	}
+	if g.heard != nil {
+		witness = append(witness, checker.OverCluster())
+	}
 	g.Checker = checker.Attach(g.T, g.connect("witness").Conn(), Namespace, witness...)
 	if g.heard != nil {
 		g.heard()
@@ -238,7 +241,17 @@ func (g *Group) Start(n int, opts ...parti.Option) []*Worker {
 // StartWith starts one worker with a strategy of its own.
 func (g *Group) StartWith(s types.AssignmentStrategy, opts ...parti.Option) *Worker {
 	g.T.Helper()
-	w := g.make(s, opts)
+	w := g.make(g.Source, s, opts)
+	if err := w.Start(); err != nil {
+		g.T.Fatal(err)
+	}
+	return w
+}
+
+// StartFrom starts one worker with a source of its own.
+func (g *Group) StartFrom(src types.PartitionSource, opts ...parti.Option) *Worker {
+	g.T.Helper()
+	w := g.make(src, g.opts.strategy, opts)
 	if err := w.Start(); err != nil {
 		g.T.Fatal(err)
 	}
@@ -248,10 +261,10 @@ func (g *Group) StartWith(s types.AssignmentStrategy, opts ...parti.Option) *Wor
 // Make makes a worker that is not started.
 func (g *Group) Make(opts ...parti.Option) *Worker {
 	g.T.Helper()
-	return g.make(g.opts.strategy, opts)
+	return g.make(g.Source, g.opts.strategy, opts)
 }
 
-func (g *Group) make(s types.AssignmentStrategy, opts []parti.Option) *Worker {
+func (g *Group) make(src types.PartitionSource, s types.AssignmentStrategy, opts []parti.Option) *Worker {
 	g.T.Helper()
 	g.mu.Lock()
 	n := len(g.workers)
@@ -260,7 +273,7 @@ func (g *Group) make(s types.AssignmentStrategy, opts []parti.Option) *Worker {
 	all := append([]parti.Option{
 		parti.WithNamespace(Namespace), parti.WithStorage(jetstream.MemoryStorage), parti.WithHandler(w.handle),
 	}, g.opts.manager...)
-	m, err := parti.NewManager(w.Client.JS(), g.Source, s, append(all, opts...)...)
+	m, err := parti.NewManager(w.Client.JS(), src, s, append(all, opts...)...)
 	if err != nil {
 		g.T.Fatalf("worker %d: %v", n, err)
 	}

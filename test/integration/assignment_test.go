@@ -66,7 +66,7 @@ func requireNothing(t *testing.T, m *parti.Manager, version int64) {
 	require.Empty(t, a.Partitions)
 	require.GreaterOrEqual(t, a.Version, version)
 	require.Empty(t, m.Partitions())
-	require.Zero(t, s.Running+s.Waiting+s.Draining)
+	require.Zero(t, s.Assigned+s.Waiting+s.Running+s.Draining+s.Lost)
 	require.Equal(t, parti.StateStopped, s.State)
 	for _, p := range grouptest.Numbered(12) {
 		require.False(t, m.Owns(p))

@@ -62,6 +62,9 @@ func settled(g *grouptest.Group, n int) {
 	g.Sleep(5 * time.Second)
 }
 
+// ownTime is how long handlers of TestDrain need to return.
+const ownTime = 20 * time.Millisecond
+
 // A worker is drained, at once or one partition after the other: only its own partitions move, and it stays up with nothing.
 func TestDrain(t *testing.T) {
 	for name, opts := range map[string][]parti.ControlOption{"all at once": nil, "one by one": {parti.WithOneByOne()}} {
@@ -91,11 +94,14 @@ func TestDrain(t *testing.T) {
 				close(stop)
 				watch.Wait()
 				require.Equal(t, parti.ControlDone, answer.State)
-				t.Logf("%s: %d partitions in %v, at most %d down at a time", name, held(before, id), time.Since(began), most)
+				took, turns := time.Since(began), 1
+				t.Logf("%s: %d partitions in %v, at most %d down at a time", name, held(before, id), took, most)
 				if len(opts) > 0 {
+					turns = held(before, id)
 					require.Equal(t, 1, most, "one after the other")
 				}
-				g.WaitAllRunning(time.Second)
+				took += g.WaitAllRunning(time.Second)
+				require.LessOrEqual(t, took, time.Duration(turns)*(moveLimit+ownTime), "each turn takes a move and the handler's own time")
 				require.Equal(t, held(before, id), g.Oracle.Starts()-starts, "nothing else moves")
 				require.Zero(t, g.Counts()[id])
 				require.True(t, w.Manager.Status().Ready(), "it stays up")
@@ -104,7 +110,7 @@ func TestDrain(t *testing.T) {
 				require.Zero(t, g.Counts()[id], "it is no target")
 				op.undrain(id)
 				g.WaitFor(time.Second, "it has its share again", func() bool { return g.Oracle.Idle() == 0 && g.Spread() <= 1 })
-			}, fast, grouptest.Partitions(40), grouptest.Drain(func(string) time.Duration { return 20 * time.Millisecond }))
+			}, fast, grouptest.Partitions(40), grouptest.Drain(func(string) time.Duration { return ownTime }))
 		})
 	}
 }

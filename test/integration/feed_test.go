@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -48,14 +49,24 @@ func TestCommitDuringCutIsAppliedAfterReconnecting(t *testing.T) {
 	for _, cut := range []time.Duration{time.Second, 8 * time.Second, 25 * time.Second} {
 		t.Run(cut.String(), func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {
-				g.Start(5)
+				counts := map[*grouptest.Worker]*beats{}
+				for range 5 {
+					b := &beats{}
+					counts[g.Start(1, parti.WithMetrics(b))[0]] = b
+				}
 				g.WaitAllRunning(10 * time.Second)
 				w := g.Follower()
+				tried, out := counts[w].tried.Load(), w.Client.Conn().Stats().OutMsgs
 				w.Cut()
 				g.Sleep(cut / 2)
 				g.SetPartitions(5*time.Second, grouptest.Numbered(31)...)
 				g.Sleep(cut - cut/2)
-				out := w.Client.Conn().Stats().OutMsgs
+				// What is written to a connection that is down counts too: it waits in the client.
+				sent := w.Client.Conn().Stats().OutMsgs - out
+				t.Logf("during %v: %d messages, %d heartbeats tried", cut, sent, counts[w].tried.Load()-tried)
+				require.LessOrEqual(t, sent, uint64(cut/time.Second)*4+4, "it must not spin while it is cut off")
+				require.LessOrEqual(t, counts[w].tried.Load()-tried, int64(cut/time.Second)+1, "nor try heartbeats faster than otherwise")
+				out = w.Client.Conn().Stats().OutMsgs
 				w.Heal()
 				g.WaitFor(time.Second, "the worker is connected again", w.Client.Conn().IsConnected)
 				g.WaitFor(time.Second, "the newest commit is applied by all", func() bool { return applied(g, g.Live()) })
@@ -130,19 +141,45 @@ func TestGroupRestartsFromNothing(t *testing.T) {
 	}, fast, grouptest.Partitions(30))
 }
 
+// beats counts the heartbeats that a worker tried to write, and those that failed.
+type beats struct {
+	types.NopMetrics
+	tried, failed atomic.Int64
+}
+
+func (b *beats) HeartbeatSent(_ time.Duration, err error) {
+	if b.tried.Add(1); err != nil {
+		b.failed.Add(1)
+	}
+}
+
 // Row 13: one heartbeat that is lost ends nobody's incarnation.
 func TestOneLostHeartbeatEvictsNobody(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {
-		g.Start(3)
-		g.WaitAllRunning(10 * time.Second)
+		counts, lost := map[*grouptest.Worker]*beats{}, new(atomic.Int64)
+		for range 3 {
+			b := &beats{}
+			counts[g.Start(1, parti.WithMetrics(b), countLost(lost))[0]] = b
+		}
+		g.WaitFor(10*time.Second, "an even share each", func() bool { return g.Oracle.Idle() == 0 && g.Spread() == 0 })
 		starts := g.Oracle.Starts()
-		for range 10 {
+		for range 4 {
 			for _, w := range g.Live() {
-				w.Client.Gate().Drop() // every request under way is lost with the connection
-				g.Sleep(700 * time.Millisecond)
+				b := counts[w]
+				tried, failed := b.tried.Load(), b.failed.Load()
+				g.WaitFor(2*beat, "a heartbeat", func() bool { return b.tried.Load() > tried })
+				require.Equal(t, failed, b.failed.Load(), "with an open network")
+				g.Sleep(beat / 2)
+				w.Client.Gate().Lose(natstest.ToServer) // the next heartbeat never arrives, and the connection is lost with it
+				g.Sleep(beat * 3 / 4)
+				w.Heal()
+				g.WaitFor(2*beat, "it is known to be lost", func() bool { return b.failed.Load() > failed })
+				g.Sleep(2 * beat)
+				require.Equal(t, failed+1, b.failed.Load(), "one is lost, the next is stored")
 			}
 		}
 		require.Equal(t, starts, g.Oracle.Starts(), "nothing was started anew")
+		require.Zero(t, lost.Load())
 	}, fast, grouptest.Partitions(30))
 }
 

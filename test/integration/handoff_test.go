@@ -63,11 +63,11 @@ func TestOneSlowDrainDelaysNoOther(t *testing.T) {
 		w := taken(g, op, stuck)
 		others := g.WaitFor(time.Second, "the others run elsewhere", func() bool { return g.Oracle.Starts()-starts == 9 })
 		t.Logf("the other 9 within %v of the order", others)
-		require.LessOrEqual(t, time.Since(began), 2*moveLimit, "order, answer, commit and handoff")
+		require.LessOrEqual(t, time.Since(began), moveLimit, "order, answer, commit and handoff")
 		require.Equal(t, w.ID(), g.Oracle.Running()[stuck].Worker)
 		g.WaitFor(11*time.Second, "the slow one runs elsewhere", func() bool { return g.Oracle.Running()[stuck].Worker != w.ID() && g.Oracle.Idle() == 0 })
 		t.Logf("the slow one after %v", time.Since(began))
-		require.LessOrEqual(t, time.Since(began), 10*time.Second+2*moveLimit)
+		require.LessOrEqual(t, time.Since(began), 10*time.Second+moveLimit)
 		require.LessOrEqual(t, g.Oracle.Gaps().Longest.Length(), 10*time.Second)
 	}, fast, grouptest.Partitions(40), slow(10*time.Second, stuck))
 }
@@ -139,7 +139,7 @@ func TestHandlerNeedsLongerThanItsDeadline(t *testing.T) {
 				require.Greater(t, after.Epoch, before.Epoch)
 				if timeout < 0 {
 					require.Greater(t, took, 59*time.Second)
-					require.LessOrEqual(t, took, time.Minute+2*moveLimit)
+					require.LessOrEqual(t, took, time.Minute+moveLimit)
 					require.Zero(t, count.forced.Load())
 					return
 				}
@@ -178,7 +178,8 @@ func TestSwapsCannotWaitForEachOther(t *testing.T) {
 			took := g.WaitFor(3*time.Second, "nobody waits any more, the slowest handler takes 2.7 s", func() bool {
 				waiting := g.Oracle.Idle()
 				for _, w := range g.Live() {
-					waiting += w.Manager.Status().Waiting
+					s := w.Manager.Status()
+					waiting += s.Assigned + s.Waiting
 				}
 				return waiting == 0
 			})

@@ -8,6 +8,7 @@ import (
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
+	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,6 +23,7 @@ var fast = grouptest.Manager(
 const (
 	ttl       = 3 * time.Second
 	announced = 500 * time.Millisecond // the server's delay until it announces an expiry, and the handoff
+	spread    = 50 * time.Millisecond  // candidates for the lead wait for up to so long, so that not all contend at once
 )
 
 // TestGroupOfAnySize takes groups through their whole life: every partition is owned exactly once after each event.
@@ -31,7 +33,7 @@ func TestGroupOfAnySize(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			grouptest.Bubble(t, func(g *grouptest.Group) { life(t, g, n) }, fast, grouptest.Partitions(5*n))
+			grouptest.Bubble(t, func(g *grouptest.Group) { life(t, g, n) }, fast, grouptest.Partitions(5*n), grouptest.FileStorage())
 		})
 	}
 }
@@ -51,7 +53,7 @@ func life(t *testing.T, g *grouptest.Group, n int) {
 
 	w := g.Follower()
 	w.Stop()
-	step("leave of a follower", g.WaitRunningOn(5*time.Second, g.Live()...), 100*time.Millisecond)
+	step("leave of a follower", g.WaitRunningOn(5*time.Second, g.Live()...), moveLimit)
 
 	w = g.Follower()
 	w.Kill()
@@ -59,14 +61,42 @@ func life(t *testing.T, g *grouptest.Group, n int) {
 
 	w = g.Leader()
 	w.Stop()
-	step("leave of the leader", g.WaitRunningOn(5*time.Second, g.Live()...), 200*time.Millisecond)
+	step("leave of the leader", g.WaitRunningOn(5*time.Second, g.Live()...), moveLimit+spread)
 
 	w = g.Leader()
 	w.Kill()
-	step("crash of the leader", g.WaitRunningOn(20*time.Second, g.Live()...), ttl+800*time.Millisecond)
+	step("crash of the leader", g.WaitRunningOn(20*time.Second, g.Live()...), ttl+announced+spread)
 
-	g.SetPartitions(5*time.Second, grouptest.Numbered(6*n)...)
-	step("source grows", g.WaitRunningOn(5*time.Second, g.Live()...), time.Second)
+	starts := g.Oracle.Starts()
+	g.Env.Restart()
+	g.Sleep(ttl + leadTerm)
+	step("restart of the server", g.WaitRunningOn(time.Second, g.Live()...), 0)
+	require.Equal(t, starts, g.Oracle.Starts(), "nothing moves because of a short restart")
+
+	for _, c := range []struct {
+		what string
+		list []types.Partition
+	}{
+		{"source grows", grouptest.Numbered(6 * n)},
+		{"source shrinks", grouptest.Numbered(3*n + 1)},
+		{"source is replaced", others(4 * n)},
+	} {
+		g.SetPartitions(5*time.Second, c.list...)
+		step(c.what, g.WaitRunningOn(5*time.Second, g.Live()...), moveLimit)
+		g.WaitFor(time.Second, "all follow the commit, and nothing else runs", func() bool {
+			last, _ := g.Checker.LastCommit()
+			return last.Partitions == len(c.list) && applied(g, g.Live()) && len(g.Oracle.Running()) == len(c.list)
+		})
+	}
+}
+
+// others returns n partitions that are not those of grouptest.Numbered.
+func others(n int) []types.Partition {
+	ps := make([]types.Partition, n)
+	for i := range ps {
+		ps[i] = types.NewPartition(fmt.Sprintf("q-%04d", i))
+	}
+	return ps
 }
 
 // TestServerRestart: the store survives on disk; nobody loses what it owns, and a commit made afterwards is applied by all.

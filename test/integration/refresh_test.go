@@ -2,9 +2,11 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/partigo/parti"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
@@ -27,5 +29,23 @@ func TestRefreshWithoutWorkersEnds(t *testing.T) {
 			<-done
 		}
 		t.Logf("it returned after %v", time.Since(began))
+	}, fast)
+}
+
+// What Refresh says about the source does not depend on which worker is asked.
+func TestRefreshErrorsAreTheSameEverywhere(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		g.Start(2)
+		g.WaitAllRunning(10 * time.Second)
+		g.Source.Fail(errors.New("no table"))
+		for _, w := range []*grouptest.Worker{g.Leader(), g.Follower()} {
+			err := w.Manager.Refresh(context.Background())
+			require.ErrorIs(t, err, parti.ErrSourceFailed)
+			require.ErrorContains(t, err, "no table")
+		}
+		g.Source.Fail(nil)
+		require.NoError(t, g.Follower().Manager.Refresh(context.Background()))
+		g.Leader().Kill()
+		require.ErrorIs(t, g.Live()[0].Manager.Refresh(context.Background()), parti.ErrNotLeader)
 	}, fast)
 }

@@ -119,3 +119,42 @@ func TestLeaderWithAFaultyStrategyStepsDown(t *testing.T) {
 		g.WaitAllRunning(5 * time.Second)
 	}, fast, grouptest.Partitions(30))
 }
+
+// bursting is metrics whose next call of the leader's loop panics, once it is armed.
+type bursting struct {
+	types.NopMetrics
+	armed atomic.Bool
+	burst atomic.Int64
+}
+
+func (b *bursting) WorkersSeen(int) {
+	if b.armed.Load() {
+		b.burst.Add(1)
+		panic("broken in this process only")
+	}
+}
+
+// Row 33: a panic in the loop of the leader ends its term and nothing else: another worker leads, and what runs goes on.
+func TestPanicInTheLoopMovesTheLeadOn(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		b := &bursting{}
+		g.Start(1, parti.WithMetrics(b))
+		g.WaitAllRunning(10 * time.Second)
+		first := g.Leader()
+		g.Start(2)
+		g.WaitFor(10*time.Second, "all have their share", func() bool { return g.Oracle.Idle() == 0 && g.Spread() == 0 })
+		g.Sleep(5 * time.Second)
+		starts := g.Oracle.Starts()
+		b.armed.Store(true)
+		g.Start(1) // somebody new to be counted
+		g.WaitFor(2*leadTerm, "another worker leads", func() bool { return !first.Manager.IsLeader() && g.Leader() != first })
+		require.Positive(t, b.burst.Load())
+		g.WaitFor(5*time.Second, "the new worker has its share", func() bool { return g.Oracle.Idle() == 0 && g.Spread() <= 1 })
+		require.Equal(t, starts+7, g.Oracle.Starts(), "a quarter of 30, and nothing else has moved")
+		require.ErrorContains(t, first.Manager.Status().LastError, "broken in this process only")
+		require.Positive(t, g.Counts()[first.ID()], "it is still a worker")
+		g.Sleep(time.Minute)
+		g.Start(1)
+		g.WaitFor(10*time.Second, "the group goes on", func() bool { return g.Oracle.Idle() == 0 && g.Spread() <= 1 })
+	}, fast, grouptest.Partitions(30))
+}

@@ -20,6 +20,7 @@ import (
 // A Manager leaves nothing on the connection of its user.
 func TestStopLeavesNoSubscription(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		witness(t, env, parti.DefaultConfig().Namespace)
 		c := env.Connect("w")
 		before := 0
 		for life := range 3 {
@@ -62,6 +63,7 @@ func (a asking) PartitionsRunning(int)                     { a.look() }
 // Metrics and log handlers may ask the Manager how it is.
 func TestWhoIsToldMayAsk(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		witness(t, env, parti.DefaultConfig().Namespace)
 		a := asking{m: &atomic.Pointer[parti.Manager]{}}
 		m, err := parti.NewManager(env.Connect("w").JS(), source.Static(types.NewPartition("a")), strategy.Sticky(),
 			parti.WithLogger(slog.New(a)), parti.WithMetrics(a))
@@ -83,6 +85,7 @@ func TestWhoIsToldMayAsk(t *testing.T) {
 // Failures of user code are shown where users look.
 func TestFailuresOfUserCodeAreTold(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		witness(t, env, parti.DefaultConfig().Namespace)
 		down := errors.New("the database is down")
 		var told atomic.Pointer[error]
 		run := func(src types.PartitionSource, s types.AssignmentStrategy, opts ...parti.Option) {
@@ -100,12 +103,15 @@ func TestFailuresOfUserCodeAreTold(t *testing.T) {
 		run(source.Static(types.NewPartition("a")), strategy.Sticky(), parti.WithNamespace("handler"),
 			parti.WithHandler(func(context.Context, parti.Ownership) error { return down }))
 		run(source.Func(func(context.Context) ([]types.Partition, error) { return nil, down }), strategy.Sticky(), parti.WithNamespace("source"))
+		run(source.Static(types.NewPartition("a")), types.StrategyFunc(func(context.Context, types.AssignmentInput) ([]int, error) { return nil, down }),
+			parti.WithNamespace("strategy"))
 	})
 }
 
 // A hook that ends its goroutine, as t.FailNow does, holds up neither the others nor Stop.
 func TestHookThatExitsItsGoroutine(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		witness(t, env, parti.DefaultConfig().Namespace)
 		var calls atomic.Int32
 		m, err := parti.NewManager(env.Connect("w").JS(), source.Static(types.NewPartition("a")), strategy.Sticky(),
 			parti.WithHooks(parti.Hooks{OnStateChanged: func(parti.StateChange) { calls.Add(1); runtime.Goexit() }}))

@@ -7,9 +7,11 @@
 package sim
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/test/grouptest"
 )
 
@@ -59,6 +62,11 @@ type world struct {
 	// operator is a client without faults, and drained are the workers that it may have ordered to be drained.
 	operator jetstream.JetStream
 	drained  map[string]bool
+	// graces has the end of the restart grace of each ID that was given one.
+	graces   map[string]time.Time
+	strategy *faulty
+	made     int // workers
+	orders   int // given
 }
 
 func run(t *testing.T, seed uint64) {
@@ -71,18 +79,23 @@ func run(t *testing.T, seed uint64) {
 		}
 		return time.Duration(h % uint64(maxDrain))
 	}
-	opts := []grouptest.Option{grouptest.PartitionList(labelled(partitions)...), grouptest.FileStorage(), grouptest.Drain(drain), timing}
+	strategy := &faulty{good: strategy.Sticky()}
+	opts := []grouptest.Option{
+		grouptest.PartitionList(labelled(partitions)...), grouptest.FileStorage(), grouptest.Drain(drain), grouptest.Strategy(strategy), timing,
+	}
 	if *logged {
 		opts = append(opts, grouptest.Logged())
 	}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
-		w := &world{Group: g, rng: rng, began: time.Now(), operator: g.Env.Connect("operator").JS(), drained: map[string]bool{}}
+		w := &world{Group: g, rng: rng, began: time.Now(), operator: g.Env.Connect("operator").JS(), drained: map[string]bool{},
+			graces: map[string]time.Time{}, strategy: strategy}
 		t.Cleanup(func() {
 			if t.Failed() || *logged {
 				t.Logf("seed %d, %d partitions:\n%s", seed, partitions, strings.Join(w.log, "\n"))
 			}
 		})
-		g.Start(2 + rng.IntN(4))
+		w.made = 2 + rng.IntN(4)
+		g.Start(w.made)
 		for range 25 {
 			w.step()
 			g.Sleep(time.Duration(rng.Int64N(int64(4 * time.Second))))
@@ -138,16 +151,20 @@ func (w *world) unfault(v *grouptest.Worker) {
 
 func (w *world) healAll() {
 	w.Source.Fail(nil)
+	w.strategy.fault.Store(0)
 	for _, v := range w.Live() {
 		w.unfault(v)
 	}
 }
 
-// settle ends all faults, lets in somebody for every partition, and waits until everything runs: within a heartbeat life, a leader's
-// lease, the longest grace, and some round trips.
+// repaired is how long partitions may wait after the last fault: as after a crash, for the end of a key and the handoff.
+const repaired = ttl + 600*time.Millisecond
+
+// settle ends all faults, lets in somebody for every partition, and waits until everything runs.
 func (w *world) settle() {
 	w.note("faults end")
 	w.healAll()
+	ended := time.Now()
 	w.begin()
 	w.begin(parti.WithLabels("x", "y"))
 	for range 100 {
@@ -156,7 +173,65 @@ func (w *world) settle() {
 	if len(w.drained) > 0 {
 		w.T.Errorf("still drained: %v", w.drained)
 	}
-	took := w.WaitAllRunning(4*(ttl+lease) + maxGrace)
+	limit, why := w.limit(ended)
+	w.WaitAllRunning(4*(ttl+lease) + maxGrace) // much longer than allowed, to see how much too long it took
+	took := time.Since(ended)
 	w.note("all running after %v", took)
-	w.T.Logf("all running %v after the faults ended, %d starts", took.Round(time.Millisecond), w.Oracle.Starts())
+	if took > limit {
+		w.T.Errorf("all running %v after the last fault, allowed are %v: %s", took, limit, why)
+	}
+	w.T.Logf("all running %v after the faults ended (%v, %s), %d starts", took.Round(time.Millisecond), limit.Round(time.Millisecond), why, w.Oracle.Starts())
+	w.countKeys()
+}
+
+// limit returns by when everything has to run.
+func (w *world) limit(ended time.Time) (time.Duration, string) {
+	var grace time.Duration
+	for id, end := range w.graces {
+		if !slices.ContainsFunc(w.Live(), func(v *grouptest.Worker) bool { return v.ID() == id }) {
+			grace = max(grace, end.Sub(ended))
+		}
+	}
+	if grace > 0 {
+		return grace + repaired, "somebody who does not come back has its grace first"
+	}
+	return repaired, "as after a crash"
+}
+
+// countKeys looks for keys that nobody is to find: one heartbeat for each worker at most, and of what is there once for all, the lead, the
+// commit and the group's settings, besides one for each order.
+func (w *world) countKeys() {
+	count := func(bucket string, counts func(key string) bool, limit int) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s, err := w.operator.Stream(ctx, "KV_"+grouptest.Namespace+"-"+bucket)
+		if err != nil {
+			w.T.Error(err)
+			return
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			w.T.Error(err)
+			return
+		}
+		var keys []string
+		for subject := range info.State.Subjects {
+			if key := strings.TrimPrefix(subject, "$KV."+grouptest.Namespace+"-"+bucket+"."); counts(key) {
+				keys = append(keys, key)
+			}
+		}
+		if len(keys) > limit {
+			w.T.Errorf("%d keys in bucket %s, allowed are %d: %v", len(keys), bucket, limit, keys)
+		}
+		w.note("%d keys of %d in %s: %v", len(keys), limit, bucket, keys)
+	}
+	count("heartbeat", func(string) bool { return true }, w.made)
+	count("control", func(key string) bool {
+		for _, kept := range []string{"assignment._commit_log.", "assignment._payload.", "assignment._chunk."} { // these by retention
+			if strings.HasPrefix(key, kept) {
+				return false
+			}
+		}
+		return true
+	}, 3+w.orders)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,6 +41,61 @@ var kinds = []struct {
 	{4, (*world).undrain},
 	{4, (*world).evictWorker},
 	{4, (*world).evictPartition},
+	{4, (*world).failStrategy},
+	{4, (*world).relabel},
+}
+
+// faulty is a strategy that fails when told to, in one of several ways.
+type faulty struct {
+	good  types.AssignmentStrategy
+	fault atomic.Int32 // 0: none
+}
+
+const waysToFail = 3
+
+func (f *faulty) Assign(ctx context.Context, in types.AssignmentInput) ([]int, error) {
+	switch f.fault.Load() {
+	case 1:
+		return nil, errors.New("no idea")
+	case 2:
+		panic("no idea")
+	case 3:
+		return make([]int, len(in.Partitions)/2), nil
+	}
+	return f.good.Assign(ctx, in)
+}
+
+func (w *world) failStrategy(*grouptest.Worker) {
+	way := 1 + w.rng.Int32N(waysToFail)
+	w.note("the strategy fails in way %d", way)
+	w.strategy.fault.Store(way)
+}
+
+// relabel stops a worker; the process that has its ID after it has other labels. With a grace, it is expected to have what the first one had.
+func (w *world) relabel(v *grouptest.Worker) {
+	id := v.ID()
+	if id == "" || len(w.Live()) < 2 {
+		return
+	}
+	labels := [][]string{{"x"}, {"y"}, {"x", "y"}, {"z"}}[w.rng.IntN(4)]
+	var opts []parti.StopOption
+	if w.rng.IntN(2) == 0 {
+		grace := time.Second + time.Duration(w.rng.Int64N(int64(maxGrace-time.Second)))
+		opts = append(opts, parti.WithRestartGrace(grace))
+		w.graces[id] = time.Now().Add(grace)
+	}
+	w.note("%s stops (grace: %v) and is back with labels %v", id, len(opts) > 0, labels)
+	w.unfault(v)
+	v.Stop(opts...)
+	w.Sleep(time.Duration(w.rng.Int64N(int64(time.Second))))
+	w.made++
+	err := w.Make(parti.WithWorkerID(id), parti.WithLabels(labels...)).Start()
+	switch {
+	case errors.Is(err, types.ErrWorkerIDTaken): // by a pooled worker that was cut off and is back; or the stopped one had lost it before
+		w.note("%v", err)
+	case err != nil:
+		w.T.Errorf("start: %v", err)
+	}
 }
 
 func (w *world) stop(v *grouptest.Worker) {
@@ -60,6 +116,7 @@ func (w *world) restart(v *grouptest.Worker) {
 	w.note("stop %s with a grace of %v", id, grace)
 	w.unfault(v)
 	v.Stop(parti.WithRestartGrace(grace))
+	w.graces[id] = time.Now().Add(grace)
 	if w.rng.IntN(3) > 0 { // pooled starters take an ID that waits
 		w.Sleep(time.Duration(w.rng.Int64N(int64(2 * time.Second))))
 		w.startOne()
@@ -110,6 +167,7 @@ func (w *world) startOne() {
 }
 
 func (w *world) begin(opts ...parti.Option) {
+	w.made++
 	if err := w.Make(opts...).Start(); err != nil {
 		w.T.Errorf("start: %v", err)
 	}
@@ -151,6 +209,7 @@ func (w *world) cutListings() {
 func (w *world) order(what string, give func(context.Context, jetstream.JetStream) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	w.orders++
 	err := give(ctx, w.operator)
 	w.note("%s: %v", what, err)
 	return err == nil || errors.Is(err, types.ErrRefused)

@@ -1,4 +1,4 @@
-// Program churn measures B11 and B12 of the performance table: every 2 s a worker joins, or one that is chosen at random (the
+// Program churn measures B11 and B12 of test/bench/README.md: every 2 s a worker joins, or one that is chosen at random (the
 // leader included) is stopped (B11) or crashes (B12). Counted in the handlers: the time in which partitions ran twice, and that in
 // which nobody ran them.
 //

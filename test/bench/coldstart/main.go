@@ -1,11 +1,13 @@
-// Program coldstart measures B3 and B4 of the performance table: a group that starts from nothing, until every partition runs
+// Program coldstart measures B3 and B4 of test/bench/README.md: a group that starts from nothing, until every partition runs
 // exactly once, as the handlers say. All connections are made before the clock starts.
 //
 // B3: all workers start at the same moment with the smallest windows; the settle delay is part of the time and is named beside
 // it. B4: the default settings, workers that start spread over 2 s; a Start that fails is counted.
 //
 //	go run ./test/bench/coldstart
-//	go run ./test/bench/coldstart -only b3 -workers 10,100,1000 -runs 3
+//	go run ./test/bench/coldstart -only b3 -workers 1000 -runs 3
+//
+// A thousand are not among the sizes that it takes by itself: on two cores they do not finish, see docs/ROBUSTNESS.md.
 package main
 
 import (
@@ -21,7 +23,7 @@ import (
 )
 
 var (
-	workersFlag    = flag.String("workers", "50,200,10,100,1000", "B3: numbers of workers")
+	workersFlag    = flag.String("workers", "50,200,10,100", "B3: numbers of workers")
 	partitionsFlag = flag.Int("partitions", 10_000, "number of partitions")
 	settleFlag     = flag.Duration("settle", 50*time.Millisecond, "B3: settle delay")
 	ownIDsFlag     = flag.Bool("own-ids", false, "give each worker an ID of its own, instead of a pooled one")

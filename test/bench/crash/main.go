@@ -1,4 +1,4 @@
-// Program crash measures B5 and B6 of the performance table: a follower, or the leader, loses its connection for good and its
+// Program crash measures B5 and B6 of test/bench/README.md: a follower, or the leader, loses its connection for good and its
 // handlers are gone, as with kill -9. The time until all its partitions run elsewhere is taken in the handlers.
 //
 // A crash happens at a random moment between two heartbeats, so the time after the crash varies by one interval. The time after

@@ -15,6 +15,7 @@ import (
 	"github.com/partigo/parti/consumer"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/bench/rig"
+	"github.com/partigo/parti/test/grouptest"
 )
 
 // group is a server, its producer, and the readers. Its methods are for one goroutine.
@@ -142,6 +143,9 @@ func (r *reader) end() error {
 	err := r.Close(ctx)
 	r.work.Wait()
 	r.link.Close()
+	if grouptest.Unsaid(err) { // on a busy machine; what others do about it is in the figures
+		return nil
+	}
 	return err
 }
 

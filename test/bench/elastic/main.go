@@ -1,4 +1,4 @@
-// Program elastic measures B16 of the performance table: a group of readers under load becomes larger by one, smaller by one, and loses
+// Program elastic measures B16 of test/bench/README.md: a group of readers under load becomes larger by one, smaller by one, and loses
 // one by a crash. The longest silence of a key, between two of its messages, what was handled twice and what came out of order are
 // taken in the handlers.
 //

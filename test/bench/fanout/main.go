@@ -1,4 +1,4 @@
-// Program fanout measures B13 of the performance table: one commit reaches all workers. Partitions are added to the source, one for one
+// Program fanout measures B13 of test/bench/README.md: one commit reaches all workers. Partitions are added to the source, one for one
 // worker, or one for each, so that one worker's slice or all slices change, and nothing has to be released by anybody.
 //
 // The time is taken from when the leader begins to publish (it stores the changed slices first), and from when it knows that the

@@ -1,4 +1,4 @@
-// Program handoff measures B8 of the performance table: workers join one after the other, and partitions move to them from live workers.
+// Program handoff measures B8 of test/bench/README.md: workers join one after the other, and partitions move to them from live workers.
 // The gap of each partition, from the return of the old handler to the start of the new one, is taken in the handlers.
 //
 // It does so with handlers that return at once, and with 1 % of them taking 10 s: they must not delay the others. The next worker joins

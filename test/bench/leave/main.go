@@ -1,4 +1,4 @@
-// Program leave measures B7 of the performance table: a follower, or the leader, is stopped in good order. The time from the call of
+// Program leave measures B7 of test/bench/README.md: a follower, or the leader, is stopped in good order. The time from the call of
 // Stop until all its partitions run elsewhere is taken in the handlers, which return at once.
 //
 //	go run ./test/bench/leave

@@ -1,4 +1,4 @@
-// Program reading measures B15 and B15b of the performance table: a backlog is read in order by partition, by consumer.Readers that store
+// Program reading measures B15 and B15b of test/bench/README.md: a backlog is read in order by partition, by consumer.Readers that store
 // their offsets, and by the bare mechanism, ordered consumers of nats.go that store nothing. Both are measured in every run, in
 // turns, over the same streams on the same server.
 //

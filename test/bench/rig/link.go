@@ -29,7 +29,7 @@ type Link struct {
 func Connect(url, name string) (*Link, error) {
 	l := &Link{}
 	conn, err := nats.Connect(url, nats.Name(name), nats.SetCustomDialer(l), nats.MaxReconnects(-1),
-		nats.ReconnectWait(250*time.Millisecond), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.Timeout(30*time.Second), nats.ReconnectWait(250*time.Millisecond), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (l *Link) Dial(network, address string) (net.Conn, error) {
 	if l.cut {
 		return nil, errCut
 	}
-	raw, err := net.DialTimeout(network, address, 5*time.Second)
+	raw, err := net.DialTimeout(network, address, 30*time.Second)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // Timing is a set of the durations that decide how fast a crash is noticed.
 type Timing struct{ Interval, TTL, Lease time.Duration }
 
-// The timings of the performance table, and the library's defaults.
+// The timings at which the programs measure, and the library's defaults.
 var (
 	Slow = Timing{2 * time.Second, 6 * time.Second, 5 * time.Second}
 	Fast = Timing{time.Second, 3 * time.Second, 3 * time.Second}

@@ -1,4 +1,4 @@
-// Program size measures B14 of the performance table: groups at the limits of size, until every partition runs, and a server that
+// Program size measures B14 of test/bench/README.md: groups at the limits of size, until every partition runs, and a server that
 // takes only small messages, where the group must say by name that it cannot work, before anything is written.
 //
 //	go run ./test/bench/size
@@ -103,7 +103,7 @@ func refused(out io.Writer, r *rig.Run) error {
 		return err
 	}
 	var cause error
-	if err := rig.Wait(30*time.Second, "a named error", func() bool {
+	if err := rig.Wait(rig.Limit, "a named error", func() bool {
 		select {
 		case cause = <-seen:
 			return true

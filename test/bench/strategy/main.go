@@ -1,4 +1,4 @@
-// Program strategy measures B1 and B2 of the performance table: one worker joins many, equal and mixed weights; the strategy
+// Program strategy measures B1 and B2 of test/bench/README.md: one worker joins many, equal and mixed weights; the strategy
 // alone, without a server. It shows what a strategy costs, how well it balances, and how much it moves against how much must
 // move; first at the asked size, then how cost grows at 10, 100 and 1,000 workers with as many partitions for each.
 //

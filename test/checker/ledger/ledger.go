@@ -47,6 +47,7 @@ type Tally struct {
 type partition struct {
 	runs    map[runID]*run
 	order   []*run
+	repeats int
 	seen    []bool // by counter
 	missing int    // counters below the highest that were not seen
 	last    time.Time
@@ -83,7 +84,7 @@ func New(partitions int) *Ledger {
 }
 
 func (p *partition) begin() {
-	*p = partition{runs: map[runID]*run{}, seen: []bool{true}, exempt: p.exempt}
+	*p = partition{runs: map[runID]*run{}, seen: []bool{true}, exempt: p.exempt, repeats: p.repeats}
 }
 
 // find returns the run of a place. Held: mu.
@@ -115,6 +116,7 @@ func (l *Ledger) Deliver(at Place, counter int) {
 		l.tally.Again++
 	case seen:
 		l.tally.Repeats++
+		p.repeats++
 	default:
 		p.see(counter)
 		now := time.Now()
@@ -180,6 +182,17 @@ func (l *Ledger) Tally() Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tally
+}
+
+// Repeats returns by partition what Tally counts as Repeats.
+func (l *Ledger) Repeats() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]int, len(l.parts))
+	for p := range l.parts {
+		out[p] = l.parts[p].repeats
+	}
+	return out
 }
 
 // ResetSilence begins to measure Tally.Longest anew, and returns what it was.

@@ -59,6 +59,7 @@ func TestTrueStory(t *testing.T) {
 	require.Empty(t, s.l.Judge(&s.records))
 	require.Empty(t, s.l.Judge(nil))
 	require.Equal(t, Tally{Messages: 7, Repeats: 1, Runs: 2, Acknowledged: 2, Refused: 1, Longest: s.l.Tally().Longest}, s.l.Tally())
+	require.Equal(t, []int{1}, s.l.Repeats())
 	require.True(t, s.l.Complete([]int{6}))
 	require.False(t, s.l.Complete([]int{7}))
 	require.Equal(t, []int{6}, s.l.Progress())

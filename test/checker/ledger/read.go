@@ -66,15 +66,22 @@ func Read(ctx context.Context, js jetstream.JetStream, streams []string, bucket,
 	return &out, err
 }
 
-// each calls f for every message that the stream holds at the moment, or those of a subject, in order.
+// each calls f for every message that the stream holds at the moment, or those of a subject, in order. How many there are is what the stream's leader
+// says: the consumer may be on a replica that lags.
 func each(ctx context.Context, js jetstream.JetStream, name, subject string, f func(subject string, sequence uint64, data []byte) error) error {
-	c, err := js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, FilterSubject: subject, MemoryStorage: true, InactiveThreshold: time.Minute,
-	})
-	if err != nil {
+	var c jetstream.Consumer
+	var left uint64
+	if err := repeat(ctx, func(ctx context.Context) (err error) {
+		if left, err = stored(ctx, js, name, subject); err != nil {
+			return err
+		}
+		c, err = js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckNonePolicy, FilterSubject: subject, MemoryStorage: true, InactiveThreshold: time.Minute,
+		})
+		return err
+	}); err != nil {
 		return err
 	}
-	left := c.CachedInfo().NumPending
 	for left > 0 {
 		batch, err := c.Fetch(int(min(left, 5000)), jetstream.FetchMaxWait(5*time.Second))
 		if err != nil {
@@ -94,5 +101,41 @@ func each(ctx context.Context, js jetstream.JetStream, name, subject string, f f
 			return fmt.Errorf("ledger: %d messages of %s could not be read: %w", left, name, ctx.Err())
 		}
 	}
-	return js.DeleteConsumer(ctx, name, c.CachedInfo().Name)
+	_ = js.DeleteConsumer(ctx, name, c.CachedInfo().Name) // it ends by itself, too
+	return nil
+}
+
+// stored returns how many messages the stream holds, or has of the subject.
+func stored(ctx context.Context, js jetstream.JetStream, name, subject string) (n uint64, err error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if subject == "" {
+		return s.CachedInfo().State.Msgs, nil
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return 0, err
+	}
+	for _, of := range info.State.Subjects {
+		n += of
+	}
+	return n, nil
+}
+
+// repeat sends requests until they succeed or ctx ends: a stream without a leader answers none.
+func repeat(ctx context.Context, request func(ctx context.Context) error) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := request(try)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
