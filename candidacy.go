@@ -89,17 +89,17 @@ func (m *Manager) sourced(err error, failed int, since time.Time) error {
 		return nil
 	}
 	calc := l.calculator()
-	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID()) {
+	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID(), m.set.HeartbeatTTL) {
 		return nil
 	}
 	l.sourceless++
 	return fmt.Errorf("the source has not answered for %v: %w", stalled.Round(time.Second), err)
 }
 
-// mayFollow reports whether a worker other than self is there that may lead.
-func mayFollow(v assignment.View, self string) bool {
+// mayFollow reports whether a worker other than self is there, heard of within ttl, that may lead.
+func mayFollow(v assignment.View, self string, ttl time.Duration) bool {
 	for _, w := range v.Members {
-		leaving := w.State.Gone() || w.State == types.WorkerDraining
+		leaving := time.Since(w.Seen) > ttl || w.State.Gone() || w.State == types.WorkerDraining
 		if !w.Plain() && !w.Unreadable && !leaving && w.Role.MayLead() && w.WorkerID != self {
 			return true
 		}

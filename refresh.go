@@ -51,7 +51,7 @@ func refreshResult(answer *nats.Msg) error {
 	if len(answer.Data) == 0 && len(codes) == 0 {
 		return nil
 	}
-	err := leaderError{text: string(answer.Data)}
+	err := &leaderError{text: string(answer.Data)}
 	for _, code := range codes {
 		if kind, known := refreshKinds[code]; known { // else it is a later release's
 			err.kinds = append(err.kinds, kind)
@@ -66,5 +66,5 @@ type leaderError struct {
 	kinds []error
 }
 
-func (e leaderError) Error() string   { return "parti: refresh: the leader reports: " + e.text }
-func (e leaderError) Unwrap() []error { return e.kinds }
+func (e *leaderError) Error() string   { return "parti: refresh: the leader reports: " + e.text }
+func (e *leaderError) Unwrap() []error { return e.kinds }

@@ -186,9 +186,11 @@ func (d *desk) run(ctx context.Context) {
 		case <-timer.C:
 			list()
 		case <-d.wake:
-			if d.write(ctx, between) { // not tried again at once: what does not work now may not work for long
+			written, again := d.write(ctx, between)
+			if again { // not at once: what does not work now may not work for long
 				timer.Reset(time.Second)
-			} else {
+			}
+			if written || !again {
 				d.nudge()
 			}
 		}
@@ -259,9 +261,9 @@ func (d *desk) observe(e kv.Entry) bool {
 	return true
 }
 
-// write does what the loop has decided, the oldest order first. It reports whether something is to be tried again. What could not be
+// write does what the loop has decided, the oldest order first. It reports whether something was written, and is to be tried again. What could not be
 // written is judged anew.
-func (d *desk) write(ctx context.Context, between func()) (again bool) {
+func (d *desk) write(ctx context.Context, between func()) (written, again bool) {
 	d.mu.Lock()
 	replies, ending := slices.Collect(maps.Values(d.replies)), d.ending
 	d.ending = map[types.Holder]uint64{}
@@ -278,10 +280,11 @@ func (d *desk) write(ctx context.Context, between func()) (again bool) {
 	}
 	slices.SortFunc(replies, func(a, b reply) int { return int(int64(a.revision) - int64(b.revision)) })
 	for _, r := range replies {
-		again = !d.reply(ctx, r) || again
+		ok := d.reply(ctx, r)
+		written, again = written || ok, again || !ok
 		between()
 	}
-	return again
+	return written, again
 }
 
 func (d *desk) reply(ctx context.Context, r reply) bool {

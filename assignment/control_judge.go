@@ -120,7 +120,7 @@ func (l *loop) judge(r *reply, b *bench) {
 		if r.Mode == "" {
 			r.Mode = types.DrainAllAtOnce
 		}
-		if fault := l.homeless(slice, others); fault != "" {
+		if fault := l.homeless(r.Worker, m.Labels, others); fault != "" {
 			refuse("%s", fault)
 			return
 		}
@@ -146,14 +146,16 @@ func (l *loop) slice(worker string) *plan.Slice {
 	return nil
 }
 
-// homeless says which partition nobody else could have.
-func (l *loop) homeless(slice *plan.Slice, others []seat) string {
-	if slice == nil {
-		return ""
-	}
-	for i := range slice.Entries {
-		if e := &slice.Entries[i]; !carried(e.Label, others) {
-			return fmt.Sprintf("partition %q needs label %q, which no other worker carries", e.ID(), e.Label)
+// homeless says which partition nobody else could have: one of the worker's own, or one with a label of its that an order judged before this one, in the
+// same look, takes from somebody else.
+func (l *loop) homeless(worker string, labels []string, others []seat) string {
+	for i := range l.committed.Slices {
+		slice := &l.committed.Slices[i]
+		for j := range slice.Entries {
+			e := &slice.Entries[j]
+			if (slice.Worker == worker || slices.Contains(labels, e.Label)) && !carried(e.Label, others) {
+				return fmt.Sprintf("partition %q needs label %q, which no other worker carries", e.ID(), e.Label)
+			}
 		}
 	}
 	return ""

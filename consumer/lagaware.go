@@ -256,13 +256,26 @@ func (p *placement) place(threshold float64, allowed int) (moved int) {
 		p.give(i, p.least())
 	}
 	for _, w := range fresh {
-		for float64(p.load[w]) < p.mean()*0.95 && p.moveOne(p.most(), w) {
+		for float64(p.load[w]) < p.mean()*0.95 && p.relieve(w, float64(p.load[w])) {
 		}
 	}
-	for moved < allowed && p.uneven(threshold) && p.moveOne(p.most(), p.least()) {
+	for moved < allowed && p.relieve(p.least(), p.mean()*(1+threshold)) {
 		moved++
 	}
 	return moved
+}
+
+// relieve moves a partition to a worker, from the most loaded one that has such as bring the two closer: one that has a single large one has not.
+// Only workers whose load exceeds limit are relieved.
+func (p *placement) relieve(to int, limit float64) bool {
+	from := make([]int, 0, len(p.load))
+	for w, l := range p.load {
+		if w != to && float64(l) > limit {
+			from = append(from, w)
+		}
+	}
+	slices.SortStableFunc(from, func(v, w int) int { return cmp.Compare(p.load[w], p.load[v]) })
+	return slices.ContainsFunc(from, func(w int) bool { return p.moveOne(w, to) })
 }
 
 func (p *placement) mean() float64 { return float64(p.total) / float64(len(p.load)) }

@@ -324,7 +324,9 @@ func (c *config) checkResolver(partitions int) (errs []error) {
 			errs = append(errs, fmt.Errorf("%w: the resolver gives partitions %d and %d the subjects %q and %q of stream %q, which overlap: what matches both would "+
 				"be read by both", ErrInvalidConfig, other.part, p, other.filter, subject, stream))
 		}
-		seen[stream].add(subject, p)
+		if subjectFault(subject, true) == "" {
+			seen[stream].add(subject, p)
+		}
 		if len(errs) == 3 {
 			break
 		}

@@ -165,9 +165,8 @@ func (p *processor) judge(ctx context.Context, x *run, m Message, t trouble, too
 		return x.done(m, nil)
 	}
 	if ctx.Err() != nil { // it says nothing about the message
-		x.done(m, &t)
-		p.r.enqueue(x) // for who hands out next
-		return false
+		t.wait = 0 // who hands out next may have it at once
+		return x.done(m, &t)
 	}
 	t.attempts++
 	t.err = err
@@ -323,6 +322,9 @@ func (x *run) done(m Message, t *trouble) bool {
 	x.mu.Unlock()
 	if seek {
 		poke(x.wakeRead)
+	}
+	if again && t.wait <= 0 { // the turn that the partition had is over, and what would give it another, Resume, may have come while it was busy
+		x.r.enqueue(x)
 	}
 	return !again
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Any range can be run: go test ./consumer -run "Seeds|Uses" -seeds 1-1000 -timeout 0
-var seeds = flag.String("seeds", "1-8", "the range of seeds, first-last")
+var seeds = flag.String("seeds", "1-"+lastSeed, "the range of seeds, first-last")
 
 var logs = flag.Bool("logs", false, "print what the readers log, with virtual time")
 

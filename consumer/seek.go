@@ -41,6 +41,11 @@ func (r *Reader) Seek(ctx context.Context, partition int, to Position) error {
 	}
 	call := &seekCall{to: to, done: make(chan error, 1)}
 	for !x.offerSeek(call) {
+		select {
+		case <-x.ended:
+			return r.closedOr(x.lossCause())
+		default:
+		}
 		if err := backoff.Sleep(ctx, seekRecheck); err != nil { // another one is under way
 			return err
 		}

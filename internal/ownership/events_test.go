@@ -137,6 +137,7 @@ func TestTransitionsAreTold(t *testing.T) {
 			r.apply(12, entry("a", 12))
 			r.beat()
 			time.Sleep(testTTL)
+			synctest.Wait()
 			r.letGo("a")
 		}, []string{
 			"10 released→assigned", "10 assigned→running", "10 running→draining: partition revoked", "12 released→assigned", "12 assigned→waiting",

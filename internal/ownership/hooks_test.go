@@ -76,6 +76,7 @@ func TestOnLostWaitsForNothing(t *testing.T) {
 		r.beat()
 		r.take()
 		time.Sleep(testTTL)
+		synctest.Wait()
 		require.Equal(t, []string{
 			"cancel a 10: parti: lease expired", "cancel c 10: parti: lease expired", "lost a", "lost b", "lost c", "return c 10",
 		}, sorted(r.take()))

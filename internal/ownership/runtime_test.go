@@ -221,6 +221,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		r.hold("b")
 		r.take()
 		time.Sleep(testTTL)
+		synctest.Wait()
 		require.Equal(t, []string{"cancel a 10: parti: lease expired", "cancel b 10: parti: lease expired", "return a 10"}, sorted(r.take()))
 		require.Equal(t, []string{"i1"}, r.seen().expired)
 		require.False(t, r.rt.Owns("a"))

@@ -79,7 +79,9 @@ func TestPooledReplacementTakesAnotherIDAtOnce(t *testing.T) {
 // A pooled worker that left in good order leaves its ID to the next one.
 func TestPooledReplacementInheritsTheIDThatWasLeft(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {
-		g.Start(3)
+		for range 3 { // one by one: of those that contend for an ID, one passes it over
+			g.Start(1)
+		}
 		g.WaitAllRunning(10 * time.Second)
 		w := g.Follower()
 		id := w.ID()
