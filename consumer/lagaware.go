@@ -282,24 +282,13 @@ func (p *placement) mean() float64 { return float64(p.total) / float64(len(p.loa
 
 // uneven reports whether a worker's load exceeds the mean by more than the threshold.
 func (p *placement) uneven(threshold float64) bool {
-	return float64(p.load[p.most()]) > p.mean()*(1+threshold)
+	return float64(slices.Max(p.load)) > p.mean()*(1+threshold)
 }
 
 func (p *placement) give(i, w int) {
 	p.owners[i] = w
 	p.load[w] += p.in.Partitions[i].Cost()
 	p.count[w]++
-}
-
-// most returns the most loaded worker, the first of equals.
-func (p *placement) most() int {
-	best := 0
-	for w, l := range p.load {
-		if l > p.load[best] {
-			best = w
-		}
-	}
-	return best
 }
 
 // least returns the least loaded worker that has room, the first of equals; the first of all where none has.
