@@ -9,22 +9,22 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
 // claim is the first heartbeat of an incarnation.
 type claim struct {
-	over string // what the key held before: an incarnation, expired, or nothing
-	own  bool   // it says that the same process had the key
+	over  types.ClaimedOver // as it says
+	after time.Duration     // how long nobody had renewed the key, on the server's clock
 }
-
-const expired = "expired"
 
 // claims are those of one worker ID, as the server stored them.
 type claims struct {
 	mu     sync.Mutex // guards what follows
 	all    []claim
-	holder string // what the key holds, as in claim.over
+	holder string    // the incarnation that wrote the key last
+	at     time.Time // of that write
 }
 
 // followClaims begins to listen. It is to be called before a worker starts.
@@ -39,28 +39,24 @@ func followClaims(t *testing.T, w *witness, id string) *claims {
 }
 
 func (c *claims) hear(m *nats.Msg) {
-	var h struct {
-		Incarnation string
-		ClaimedOver string `json:"claimed_over"`
-	}
-	if m.Header.Get("Nats-Marker-Reason") == "MaxAge" {
-		h.Incarnation = expired
-	} else if json.Unmarshal(m.Data, &h) != nil {
-		return
+	var h types.Heartbeat
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil || json.Unmarshal(m.Data, &h) != nil {
+		return // nobody wrote it: the server's marker
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.Incarnation != expired && h.Incarnation != c.holder {
-		c.all = append(c.all, claim{c.holder, h.ClaimedOver == "own"})
+	if h.Incarnation != c.holder {
+		c.all = append(c.all, claim{h.ClaimedOver, at.Sub(c.at)})
 	}
-	c.holder = h.Incarnation
+	c.holder, c.at = h.Incarnation, at
 }
 
 // foreign returns the claims of new processes.
 func (c *claims) foreign() []claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.all), func(x claim) bool { return x.own })
+	return slices.DeleteFunc(slices.Clone(c.all), func(x claim) bool { return x.over == types.ClaimedOwn })
 }
 
 // writtenBy returns a condition that holds when every partition was written last by one of these workers, and each of them has some.
@@ -104,7 +100,10 @@ func TestKill(t *testing.T) {
 	again := start(t, w, "pod-3")
 	t.Logf("the same ID joins again %v after kill -9 (TTL %v)", time.Since(began).Round(time.Millisecond), ttl)
 	w.env.WaitFor(patience, "its claim is heard", func() bool { return len(claims.foreign()) > claimed })
-	require.Equal(t, expired, claims.foreign()[claimed].over, "it waits for the expiry")
+	claim := claims.foreign()[claimed]
+	require.Equal(t, types.ClaimedExpiry, claim.over, "it waits for the expiry, the server's or its own")
+	const drift = 20 * time.Millisecond // between two clocks in one TTL
+	require.GreaterOrEqual(t, claim.after, ttl-drift, "which is no sooner than the end of the victim's lease")
 	w.waitFor(patience, "it writes again, under a new epoch", func(last map[string]write) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(last)), func(l write) bool { return l.worker == "pod-3" && l.epoch > before })
 	})
