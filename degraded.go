@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 // The causes of degraded mode. Each is left by the part that entered it, with a proof that it is gone.

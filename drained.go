@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/partigo/parti/heartbeat"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/partigo/parti/assignment/record"
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/heartbeat"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

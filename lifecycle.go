@@ -11,8 +11,8 @@ import (
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/heartbeat"
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/ownership"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

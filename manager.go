@@ -14,9 +14,9 @@ import (
 	"github.com/partigo/parti/assignment"
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/heartbeat"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/lane"
 	"github.com/partigo/parti/internal/ownership"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

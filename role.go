@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/election"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

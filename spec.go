@@ -8,7 +8,7 @@ import (
 
 	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/groupspec"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/strategy"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/assignment/plan"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

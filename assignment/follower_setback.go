@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 // firstSetback is the wait after the first failure to apply a commit; it doubles up to half a lease.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 // CleanupAllAssignments deletes every alias `assignment.<workerID>`, also of workers that still run, for when a whole group

@@ -9,7 +9,7 @@ import (
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/assignment/record"
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

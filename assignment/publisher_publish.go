@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/assignment/record"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

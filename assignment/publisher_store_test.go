@@ -14,8 +14,8 @@ import (
 	"github.com/partigo/parti/assignment/plan"
 	"github.com/partigo/parti/assignment/record"
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )

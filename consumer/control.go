@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 // Pause stops handing out messages of the partitions, or of all where none is named, until Resume. Ownership stays, acknowledgements go on

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 const (

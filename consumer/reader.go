@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/types"
 )

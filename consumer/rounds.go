@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 const (

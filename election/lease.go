@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

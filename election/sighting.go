@@ -3,7 +3,7 @@ package election
 import (
 	"time"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

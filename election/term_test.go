@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"

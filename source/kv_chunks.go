@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/partigo/parti/internal/backoff"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 )
 
 // putChunk stores a chunk. One that is there already is stored again, so that a sweep of an earlier list leaves it.

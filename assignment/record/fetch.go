@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/partigo/parti/internal/blob"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

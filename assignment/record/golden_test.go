@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/assignment/record"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/partigo/parti/assignment"
 	"github.com/partigo/parti/assignment/record"
 	"github.com/partigo/parti/internal/groupspec"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )

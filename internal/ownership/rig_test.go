@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )

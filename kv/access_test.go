@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )

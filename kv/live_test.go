@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/partigo/parti/internal/kv"
 	"github.com/partigo/parti/internal/natstest"
+	"github.com/partigo/parti/kv"
 	"github.com/stretchr/testify/require"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/partigo/parti/internal/kv"
+	"github.com/partigo/parti/kv"
 	"github.com/stretchr/testify/require"
 )
 

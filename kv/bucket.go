@@ -38,8 +38,10 @@ type Buckets struct {
 	Heartbeat *Store
 }
 
-// ControlBucket and HeartbeatBucket are the names of a namespace's buckets.
-func ControlBucket(namespace string) string   { return namespace + "-control" }
+// ControlBucket is the name of the bucket that has a namespace's commits and payloads, its leader and its orders.
+func ControlBucket(namespace string) string { return namespace + "-control" }
+
+// HeartbeatBucket is the name of the bucket that has a namespace's heartbeats.
 func HeartbeatBucket(namespace string) string { return namespace + "-heartbeat" }
 
 // MarkerTTL is how long markers of expiries and deletes live: long enough that everybody who was away for a few heartbeat
