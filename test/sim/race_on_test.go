@@ -1,0 +1,6 @@
+//go:build race
+
+package sim
+
+// lastSeed of the suite.
+const lastSeed = "6"
