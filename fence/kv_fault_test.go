@@ -82,6 +82,22 @@ func TestKVLostWrite(t *testing.T) {
 	})
 }
 
+// The look before the write gets no answer, as while three servers elect a leader: it is repeated.
+func TestKVLostRead(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		s := newSink(t, env.Connect("a"))
+		s.client.Gate().Lose(natstest.ToServer)
+		go func() {
+			time.Sleep(5 * time.Second)
+			s.client.Gate().Heal()
+		}()
+		_, err := s.Put(t.Context(), "p", []byte("v"), 1)
+		require.NoError(t, err)
+		_, values := history(t, s, "p")
+		require.Equal(t, []string{"v"}, values)
+	})
+}
+
 // The write is on its way for seconds, and a newer owner claims the key meanwhile: it arrives and changes nothing.
 func TestKVWriteThatArrivesLate(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
@@ -170,14 +186,13 @@ func TestKVGivesUpOnAClosedConnection(t *testing.T) {
 
 // race lets owners with growing epochs write at the same time, each as often as it may, and looks whether the epochs stored ever
 // went down.
-func race(t *testing.T, s sink, connect func(name string) *natstest.Client) {
+func race(t *testing.T, s sink, open func(name string) *fence.KV) {
 	t.Helper()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	stored, refused, unknown := 0, 0, 0
 	for i := range 6 {
-		kv, err := fence.OpenKV(within(t, time.Minute), connect(fmt.Sprintf("w%d", i)).JS(), "sink")
-		require.NoError(t, err)
+		kv := open(fmt.Sprintf("w%d", i))
 		all.Go(func() {
 			for n := range 8 {
 				_, err := kv.Put(within(t, 2*time.Minute), "p", fmt.Appendf(nil, "%d-%d", i, n), int64(i+1))
@@ -210,7 +225,11 @@ func race(t *testing.T, s sink, connect func(name string) *natstest.Client) {
 
 func TestKVRace(t *testing.T) {
 	env := natstest.Single(t)
-	race(t, newSink(t, env.Connect("a")), func(name string) *natstest.Client { return env.Connect(name) })
+	race(t, newSink(t, env.Connect("a")), func(name string) *fence.KV {
+		kv, err := fence.OpenKV(within(t, time.Minute), env.Connect(name).JS(), "sink")
+		require.NoError(t, err)
+		return kv
+	})
 }
 
 func TestKVRaceOnThreeServers(t *testing.T) {
@@ -223,5 +242,13 @@ func TestKVRaceOnThreeServers(t *testing.T) {
 	})
 	c.StreamLeader("KV_sink")
 	n := 0
-	race(t, s, func(name string) *natstest.Client { n++; return c.Connect(name, n%3) })
+	race(t, s, func(name string) (kv *fence.KV) {
+		n++
+		js := c.Connect(name, n%3).JS()
+		c.Repeat(func(ctx context.Context) (err error) {
+			kv, err = fence.OpenKV(ctx, js, "sink")
+			return err
+		})
+		return kv
+	})
 }

@@ -73,8 +73,8 @@ func (k *KV) step(ctx context.Context, key string, epoch int64, change func(Entr
 	defer cancel()
 	now, err := k.read(call, key)
 	switch {
-	case err != nil && a.lost != nil && !k.js.Conn().IsClosed():
-		return Entry{}, false, nil // what was sent is still to be found out
+	case err != nil && !k.js.Conn().IsClosed() && (a.lost != nil || call.Err() != nil && ctx.Err() == nil):
+		return Entry{}, false, nil // no answer in time, or what was sent is still to be found out
 	case err != nil:
 		return Entry{}, true, errors.Join(err, k.unresolved(key, a))
 	case a.lost != nil && now.nonce == a.nonce:

@@ -26,7 +26,7 @@ func memory() kv.BucketConfig {
 // single runs a server in real time. What is asked of it without a deadline has 30 s: a busy machine may stand still for seconds.
 func single(t testing.TB, opts ...natstest.Option) *natstest.Env {
 	t.Helper()
-	return natstest.Single(t, append(opts, natstest.WithRequestTimeout(30*time.Second))...)
+	return natstest.Single(t, opts...)
 }
 
 func ensure(t testing.TB, c *natstest.Client, cfg kv.BucketConfig) kv.Buckets {

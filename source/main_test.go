@@ -30,7 +30,7 @@ func newKV(t testing.TB, env *natstest.Env) (*natstest.Client, *KVSource) {
 // single runs a server in real time. What is asked of it without a deadline has 30 s: a busy machine may stand still for seconds.
 func single(t testing.TB, opts ...natstest.Option) *natstest.Env {
 	t.Helper()
-	return natstest.Single(t, append(opts, natstest.WithRequestTimeout(30*time.Second))...)
+	return natstest.Single(t, opts...)
 }
 
 func within(t testing.TB, d time.Duration) context.Context {

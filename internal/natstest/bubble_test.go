@@ -229,13 +229,14 @@ func difference(a, b []string) string {
 }
 
 func TestSingle(t *testing.T) {
-	env := Single(t, WithTCP(), WithRequestTimeout(time.Minute))
+	env := Single(t, WithTCP())
 	c := env.Connect("a")
 	require.Equal(t, time.Minute, c.JS().Options().DefaultTimeout)
 	require.Equal(t, connectTimeout, c.Conn().Opts.Timeout)
 	kv, err := c.JS().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
 	require.NoError(t, err)
-	require.True(t, put(t, kv, "1"))
+	_, err = kv.PutString(t.Context(), "k", "1")
+	require.NoError(t, err)
 	url := env.Server.URL()
 	env.Restart()
 	require.Equal(t, url, env.Server.URL())

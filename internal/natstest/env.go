@@ -17,10 +17,11 @@ type Env struct {
 }
 
 // Single runs one server in real time, outside of bubbles, until the test or benchmark ends. The server can be reached in
-// this process only, or by TCP too with [WithTCP].
+// this process only, or by TCP too with [WithTCP]. Its clients wait for an answer of JetStream for a minute, not 5 s, where nobody says for how
+// long: a busy machine may leave a test without a processor for that.
 func Single(tb testing.TB, opts ...Option) *Env {
 	tb.Helper()
-	c := newConfig(opts)
+	c := newConfig(append([]Option{WithRequestTimeout(time.Minute)}, opts...))
 	if c.server.StoreDir == "" {
 		WithStoreDir(tb.TempDir())(c)
 	}

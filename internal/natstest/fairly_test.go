@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,10 +45,8 @@ func TestFairly(t *testing.T) {
 		if calls++; calls > 1 {
 			return nil
 		}
-		cmd := exec.Command("sh", "-c", fmt.Sprintf("sleep 1.5; kill -CONT %d", syscall.Getpid()))
-		require.NoError(t, cmd.Start())
-		require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGSTOP))
-		require.NoError(t, cmd.Wait())
+		pid := os.Getpid()
+		require.NoError(t, exec.Command("sh", "-c", fmt.Sprintf("kill -STOP %d; sleep 1.5; kill -CONT %d", pid, pid)).Run())
 		return wrong
 	}))
 	require.Equal(t, 2, calls)

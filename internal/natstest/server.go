@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// startTimeout is how long a server may take to start; it takes some milliseconds.
-const startTimeout = 10 * time.Second
+// startTimeout is how long a server may take to start; it takes some milliseconds where nothing else runs.
+const startTimeout = time.Minute
 
 // ErrStopped is what connecting to a stopped server returns.
 var ErrStopped = errors.New("natstest: server is stopped")
@@ -56,8 +57,8 @@ func WithVirtualLimit(d time.Duration) Option {
 	return func(c *config) { c.virtualLimit = d }
 }
 
-// WithRequestTimeout sets for how long clients wait for an answer of JetStream where nobody says for how long, which by default is 5 s. A test in
-// real time that is about something else can have more: a busy machine may leave it without a processor for as long.
+// WithRequestTimeout sets for how long clients wait for an answer of JetStream where nobody says for how long, which by default is 5 s, and
+// with [Single] a minute.
 func WithRequestTimeout(d time.Duration) Option {
 	return func(c *config) { c.js = append(c.js, jetstream.WithDefaultTimeout(d)) }
 }
@@ -120,6 +121,11 @@ func (s *Server) Start() error {
 	if running != nil {
 		return errors.New("natstest: server is running already")
 	}
+	if opts.Port > 0 && !opts.DontListen {
+		if err := waitForPort(net.JoinHostPort(opts.Host, strconv.Itoa(opts.Port))); err != nil {
+			return err
+		}
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return fmt.Errorf("natstest: new server: %w", err)
@@ -140,6 +146,19 @@ func (s *Server) Start() error {
 		s.opts.Cluster.Port = a.Port
 	}
 	return nil
+}
+
+// waitForPort waits until the address is free: while the server was stopped, the system may have lent its port to somebody else for a while.
+func waitForPort(addr string) error {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			return l.Close()
+		}
+		if time.Since(began) > startTimeout {
+			return fmt.Errorf("natstest: the server's port is taken: %w", err)
+		}
+	}
 }
 
 // quietTime is how long what clients send is held before a server in a bubble is changed: virtual time passes only when the server has

@@ -27,7 +27,7 @@ import (
 
 // What NewManager refuses, each with a named error and a text that says what to write instead.
 func TestNewManagerRefusesBadInput(t *testing.T) {
-	env := natstest.Single(t, natstest.WithRequestTimeout(time.Minute))
+	env := natstest.Single(t)
 	js := env.Connect("w").JS()
 	good := source.Static(types.NewPartition("a"))
 	for _, c := range []struct {
@@ -97,7 +97,7 @@ func manager(t *testing.T, js jetstream.JetStream, opts ...parti.Option) *parti.
 }
 
 func TestStartWithoutJetStream(t *testing.T) {
-	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStream = false }), natstest.WithRequestTimeout(time.Minute))
+	env := natstest.Single(t, natstest.WithServerOptions(func(o *server.Options) { o.JetStream = false }))
 	m := manager(t, env.Connect("w").JS())
 	err := m.Start(t.Context())
 	require.ErrorIs(t, err, parti.ErrJetStreamDisabled)
@@ -148,7 +148,7 @@ func TestStopEndsAStartThatWaits(t *testing.T) {
 func TestStartOverAForeignBucket(t *testing.T) {
 	for _, bucket := range []string{"orders-control", "orders-heartbeat"} {
 		t.Run(bucket, func(t *testing.T) {
-			env := natstest.Single(t, natstest.WithRequestTimeout(time.Minute))
+			env := natstest.Single(t)
 			js := env.Connect("w").JS()
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
 			require.NoError(t, err)
@@ -176,7 +176,7 @@ func streamOf(t *testing.T, js jetstream.JetStream, bucket string) seen {
 }
 
 func TestStartWithAnotherTTLThanTheGroup(t *testing.T) {
-	env := natstest.Single(t, natstest.WithRequestTimeout(time.Minute))
+	env := natstest.Single(t)
 	js := env.Connect("w").JS()
 	first := manager(t, js)
 	require.NoError(t, first.Start(t.Context()))
@@ -211,7 +211,7 @@ func (c olderConn) Read(b []byte) (int, error) {
 
 // A server that is too old is told so by its release, before anything is written to it.
 func TestStartOnAnOldServer(t *testing.T) {
-	env := natstest.Single(t, natstest.WithRequestTimeout(time.Minute))
+	env := natstest.Single(t)
 	js := env.Connect("w", nats.InProcessServer(older{env.Server.Raw()})).JS()
 	require.Regexp(t, `^2\.11\.9+$`, js.Conn().ConnectedServerVersion())
 	m := manager(t, js)
