@@ -2,6 +2,7 @@ package assignment
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +13,50 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStateMachineModel drives the machine by random calls and compares it with the table of permitted transitions.
+// reader is a subscriber, and what the model says that it has not read yet.
+type reader struct {
+	ch     <-chan types.CalculatorState
+	end    func()
+	unread []types.CalculatorState
+}
+
+func (r *reader) tell(s types.CalculatorState) {
+	r.unread = append(r.unread, s)
+	r.unread = r.unread[max(0, len(r.unread)-stateBuffer):]
+}
+
+// read reads up to n states.
+func (r *reader) read(t *rapid.T, n int) {
+	for range min(n, len(r.unread)) {
+		select {
+		case s, open := <-r.ch:
+			if !open || s != r.unread[0] {
+				t.Fatalf("read %v (open: %v), want %v", s, open, r.unread[0])
+			}
+			r.unread = r.unread[1:]
+		default:
+			t.Fatalf("nothing to read, want %v", r.unread)
+		}
+	}
+}
+
+// finish ends the subscription, twice, and reads the rest.
+func (r *reader) finish(t *rapid.T) {
+	r.end()
+	r.end()
+	r.read(t, stateBuffer)
+	select {
+	case s, open := <-r.ch:
+		if open {
+			t.Fatalf("read %v, want nothing more", s)
+		}
+	default:
+		t.Fatalf("not closed")
+	}
+}
+
+// TestStateMachineModel drives the machine by random calls and compares it with the table of permitted transitions, and what subscribers who come and
+// go read with the last states that they have not read.
 func TestStateMachineModel(t *testing.T) {
 	const idle, scaling, rebalancing, emergency = types.CalculatorIdle, types.CalculatorScaling, types.CalculatorRebalancing, types.CalculatorEmergency
 	calls := []struct {
@@ -38,8 +82,13 @@ func TestStateMachineModel(t *testing.T) {
 		})
 		state, reason := idle, ""
 		var want []string
-		var seen []types.CalculatorState // by a subscriber that reads now and then
-		ch, unsubscribe := sm.Subscribe()
+		var readers []*reader
+		pick := func(t *rapid.T) int {
+			if len(readers) == 0 {
+				t.Skip("nobody has subscribed")
+			}
+			return rapid.IntRange(0, len(readers)-1).Draw(t, "reader")
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"call": func(t *rapid.T) {
 				c := calls[rapid.IntRange(0, len(calls)-1).Draw(t, "call")]
@@ -57,14 +106,22 @@ func TestStateMachineModel(t *testing.T) {
 					}
 					want = append(want, fmt.Sprint(state, c.to, why))
 					state, reason = c.to, c.why
+					for _, r := range readers {
+						r.tell(state)
+					}
 				}
 			},
-			"read": func(t *rapid.T) {
-				select {
-				case s := <-ch:
-					seen = append(seen, s)
-				default:
-				}
+			"subscribe": func(t *rapid.T) {
+				r := &reader{}
+				r.ch, r.end = sm.Subscribe()
+				r.tell(state)
+				readers = append(readers, r)
+			},
+			"read": func(t *rapid.T) { readers[pick(t)].read(t, 1) },
+			"unsubscribe": func(t *rapid.T) {
+				i := pick(t)
+				readers[i].finish(t)
+				readers = slices.Delete(readers, i, i+1)
 			},
 			"": func(t *rapid.T) {
 				if sm.GetState() != state || sm.GetScalingReason() != reason {
@@ -75,13 +132,8 @@ func TestStateMachineModel(t *testing.T) {
 				}
 			},
 		})
-		unsubscribe()
-		unsubscribe()
-		for s := range ch {
-			seen = append(seen, s)
-		}
-		if last := seen[len(seen)-1]; last != state {
-			t.Fatalf("the last state seen is %v, want %v", last, state)
+		for _, r := range readers {
+			r.finish(t)
 		}
 	})
 }

@@ -2,19 +2,14 @@ package election
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write the golden files: only for a change of format that is meant")
 
 // Candidates of older and newer releases read what a leader writes.
 func TestGoldenLeaderValue(t *testing.T) {
@@ -27,14 +22,7 @@ func TestGoldenLeaderValue(t *testing.T) {
 	for name, want := range map[string]record{"leader_first.json": first, "leader_renewed.json": renewed} {
 		raw, err := json.Marshal(want)
 		require.NoError(t, err)
-		path := filepath.Join("testdata", name)
-		if *update {
-			require.NoError(t, os.WriteFile(path, append(raw, '\n'), 0o644))
-		}
-		stored, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, strings.TrimSuffix(string(stored), "\n"), string(raw), "the format has changed: old and new releases run side by side")
-		got, err := decode(kv.Entry{Key: Key, Value: stored, Revision: 50})
+		got, err := decode(kv.Entry{Key: Key, Value: golden.Equal(t, name, raw), Revision: 50})
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

@@ -4,19 +4,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"flag"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/partigo/parti/internal/blob"
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write golden files")
-
-func golden() *list {
+func sample() *list {
 	return &list{
 		Schema: 1, Revision: 1785456000000, Nonces: []string{"9b6d6f0e-0001", "9b6d6f0e-0000"}, Previous: []string{strings.Repeat("ab", 32)},
 		Partitions: sorted([]types.Partition{
@@ -27,25 +24,20 @@ func golden() *list {
 
 // The stored format: a change of it is a visible diff.
 func TestGolden(t *testing.T) {
-	raw, err := json.Marshal(golden())
+	raw, err := json.Marshal(sample())
 	require.NoError(t, err)
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/list.json", append(raw, '\n'), 0o644))
-	}
-	want, err := os.ReadFile("testdata/list.json")
-	require.NoError(t, err)
-	require.Equal(t, string(bytes.TrimSpace(want)), string(raw))
+	want := golden.Equal(t, "list.json", raw)
 
 	// What was stored by any release of Go can be read.
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	require.NoError(t, err)
-	_, err = w.Write(bytes.TrimSpace(want))
+	_, err = w.Write(want)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	got, err := decodeList(t.Context(), packed.Bytes(), nil, maxListSize)
 	require.NoError(t, err)
-	require.Equal(t, golden(), got)
+	require.Equal(t, sample(), got)
 }
 
 func pack(t testing.TB, raw string) []byte {
@@ -85,7 +77,7 @@ func TestBombIsRefused(t *testing.T) {
 }
 
 func FuzzDecodeList(f *testing.F) {
-	raw, err := json.Marshal(golden())
+	raw, err := json.Marshal(sample())
 	require.NoError(f, err)
 	f.Add(raw, true)
 	f.Add([]byte(`{"schema":1,"revision":1,"nonces":["x"],"partitions":[{"keys":["a"]}]}`), true)

@@ -55,7 +55,7 @@ func goList(t *testing.T, args ...string) []pkg {
 }
 
 // mayImport says which parts of the module the code of a top-level directory may import, tests apart. Every one may import its own
-// packages, and those of internal but natstest. "*" is any part.
+// packages, and those of internal but natstest and golden. "*" is any part.
 var mayImport = map[string][]string{
 	".":          {"types", "kv", "source", "strategy", "election", "heartbeat", "assignment"},
 	"types":      {},
@@ -103,8 +103,8 @@ func importFault(path, top string, allowed []string, imported string) string {
 		return "the checker trusts nothing of the library's"
 	case top == "examples" && part == "internal":
 		return "an example shows what a user can write"
-	case top != "test" && top != "internal" && target == "internal/natstest":
-		return "servers and gates are for tests"
+	case top != "test" && top != "internal" && (target == "internal/natstest" || target == "internal/golden"):
+		return "servers, gates and golden files are for tests"
 	case slices.Contains(allowed, "*"), part == top, part == "internal", slices.Contains(allowed, part):
 		return ""
 	case part == ".":
@@ -132,7 +132,7 @@ func TestUserBinaryHasNoTestCode(t *testing.T) {
 	require.Contains(t, public, module)
 	forbidden := []string{
 		"testing", "github.com/nats-io/nats-server", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid",
-		module + "/internal/natstest", module + "/strategy/strategytest", module + "/test",
+		module + "/internal/natstest", module + "/internal/golden", module + "/strategy/strategytest", module + "/test",
 	}
 	deps := goList(t, append([]string{"-deps"}, public...)...)
 	require.NotEmpty(t, deps)
@@ -164,6 +164,8 @@ func TestImportFaults(t *testing.T) {
 		{"kv", module + "/election", false},
 		{".", module + "/election", true},
 		{".", module + "/internal/natstest", false},
+		{"types", module + "/internal/golden", false},
+		{"source", module + "/internal/golden", false},
 		{"consumer", module, true},
 		{"examples/quickstart", module + "/source", true},
 		{"examples/quickstart", module + "/internal/lane", false},

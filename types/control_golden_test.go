@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
@@ -20,7 +21,7 @@ func TestGoldenControlOrder(t *testing.T) {
 	} {
 		raw, err := want.Encode()
 		require.NoError(t, err)
-		got, err := types.DecodeControlOrder(types.ControlKey(want.Kind, want.Worker, "x"), golden(t, name, raw))
+		got, err := types.DecodeControlOrder(types.ControlKey(want.Kind, want.Worker, "x"), golden.Equal(t, name, raw))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

@@ -2,33 +2,17 @@ package types_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write the golden files: only for a change of format that is meant")
-
-func golden(t *testing.T, name string, got []byte) []byte {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, append(got, '\n'), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, strings.TrimSuffix(string(want), "\n"), string(got), "the wire format has changed: old and new releases run side by side")
-	return want
-}
 
 func heartbeat() types.Heartbeat {
 	return types.Heartbeat{
@@ -57,7 +41,7 @@ func TestGoldenHeartbeat(t *testing.T) {
 	for name, want := range map[string]types.Heartbeat{"heartbeat.json": heartbeat(), "heartbeat_full.json": fullHeartbeat()} {
 		raw, err := want.Encode()
 		require.NoError(t, err)
-		got, err := types.DecodeHeartbeat("worker-1", golden(t, name, raw))
+		got, err := types.DecodeHeartbeat("worker-1", golden.Equal(t, name, raw))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
@@ -65,7 +49,7 @@ func TestGoldenHeartbeat(t *testing.T) {
 
 func TestGoldenLegacyHeartbeatIsATimestamp(t *testing.T) {
 	want := types.Heartbeat{WorkerID: "agent", State: types.WorkerActive, Legacy: true, Timestamp: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
-	for _, text := range []string{string(golden(t, "heartbeat_legacy.txt", []byte("2026-01-02T03:04:05.6Z"))), `"2026-01-02T03:04:05.6Z"`, " 2026-01-02T03:04:05.600Z\n"} {
+	for _, text := range []string{string(golden.Equal(t, "heartbeat_legacy.txt", []byte("2026-01-02T03:04:05.6Z"))), `"2026-01-02T03:04:05.6Z"`, " 2026-01-02T03:04:05.600Z\n"} {
 		got, err := types.DecodeHeartbeat("agent", []byte(text))
 		require.NoError(t, err)
 		require.Equal(t, want, got)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
@@ -12,13 +13,13 @@ import (
 func TestGoldenAlias(t *testing.T) {
 	raw, err := record.EncodeAlias("js-1", 1_760_000_000_003, entries())
 	require.NoError(t, err)
-	a, err := record.DecodeAlias(golden(t, "alias.json", raw))
+	a, err := record.DecodeAlias(golden.Equal(t, "alias.json", raw))
 	require.NoError(t, err)
 	require.Equal(t, "js-1", a.WorkerID)
 	require.Len(t, a.Partitions, len(entries()))
 	empty, err := record.EncodeAlias("js-1", 1_760_000_000_004, nil)
 	require.NoError(t, err)
-	_, err = record.DecodeAlias(golden(t, "alias_empty.json", empty))
+	_, err = record.DecodeAlias(golden.Equal(t, "alias_empty.json", empty))
 	require.NoError(t, err)
 }
 

@@ -2,33 +2,17 @@ package record_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write the golden files: only for a change of format that is meant")
-
-func golden(t *testing.T, name string, got []byte) []byte {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, append(got, '\n'), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, strings.TrimSuffix(string(want), "\n"), string(got), "the wire format has changed: old and new releases run side by side")
-	return got
-}
 
 func life(n int) string { return fmt.Sprintf("6ba7b810-9dad-41d1-80b4-%012d", n) }
 
@@ -125,7 +109,7 @@ func TestGoldenCommit(t *testing.T) {
 	} {
 		raw, err := record.EncodeCommit(&c)
 		require.NoError(t, err)
-		got, err := record.DecodeCommit(golden(t, name, raw))
+		got, err := record.DecodeCommit(golden.Equal(t, name, raw))
 		require.NoError(t, err)
 		c.PublishedAt = c.PublishedAt.UTC()
 		require.Equal(t, c, got)
@@ -140,7 +124,7 @@ func TestGoldenShard(t *testing.T) {
 	rs[4].Incarnation = "" // does not speak the commit protocol
 	index, err := record.BuildIndex(rs)
 	require.NoError(t, err)
-	s, err := record.DecodeShard(golden(t, "shard.json", index.Blobs[0]))
+	s, err := record.DecodeShard(golden.Equal(t, "shard.json", index.Blobs[0]))
 	require.NoError(t, err)
 	require.Equal(t, types.AssignmentShard{Schema: 1, Refs: rs[:len(s.Refs)]}, s)
 }
@@ -148,7 +132,7 @@ func TestGoldenShard(t *testing.T) {
 func TestGoldenPayload(t *testing.T) {
 	raw, err := record.EncodePayload(entries())
 	require.NoError(t, err)
-	p, err := record.DecodePayload(golden(t, "payload.json", raw))
+	p, err := record.DecodePayload(golden.Equal(t, "payload.json", raw))
 	require.NoError(t, err)
 	require.Equal(t, types.AssignmentPayload{Schema: 1, Entries: entries()}, p)
 	require.Same(t, &p.Entries[0].From[0], &p.Entries[3].From[0], "equal lists share memory")
@@ -156,7 +140,7 @@ func TestGoldenPayload(t *testing.T) {
 
 	raw, err = record.EncodePayload(nil)
 	require.NoError(t, err)
-	golden(t, "payload_empty.json", raw)
+	golden.Equal(t, "payload_empty.json", raw)
 	p, err = record.DecodePayload(raw)
 	require.NoError(t, err)
 	require.Empty(t, p.Entries)
@@ -166,7 +150,7 @@ func TestGoldenPayload(t *testing.T) {
 func TestGoldenParked(t *testing.T) {
 	raw, err := record.EncodeParked(parked())
 	require.NoError(t, err)
-	p, err := record.DecodeParked(golden(t, "parked.json", raw))
+	p, err := record.DecodeParked(golden.Equal(t, "parked.json", raw))
 	require.NoError(t, err)
 	require.Equal(t, types.ParkedPayload{Schema: 1, Entries: parked()}, p)
 }

@@ -2,18 +2,13 @@ package groupspec
 
 import (
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/golden"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write the golden files: only for a change of format that is meant")
 
 // Other processes, of older and newer releases, read what is written here.
 func TestGoldenSpec(t *testing.T) {
@@ -31,14 +26,7 @@ func TestGoldenSpec(t *testing.T) {
 	} {
 		raw, err := want.Encode()
 		require.NoError(t, err)
-		path := filepath.Join("testdata", name)
-		if *update {
-			require.NoError(t, os.WriteFile(path, append(raw, '\n'), 0o644))
-		}
-		stored, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, strings.TrimSuffix(string(stored), "\n"), string(raw), "the format has changed: old and new releases run side by side")
-		got, err := Decode(stored)
+		got, err := Decode(golden.Equal(t, name, raw))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

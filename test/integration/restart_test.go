@@ -45,54 +45,55 @@ func named(g *grouptest.Group, n int) []*grouptest.Worker {
 	return ws
 }
 
-// fleets are the ways to name workers: how n start, and with which options the one comes that follows the ith.
-var fleets = map[string]struct {
-	start func(g *grouptest.Group, n int) []*grouptest.Worker
-	next  func(i int) []parti.Option
-}{
-	"given IDs":  {named, func(i int) []parti.Option { return []parti.Option{parti.WithWorkerID(fmt.Sprintf("pod-%d", i))} }},
-	"pooled IDs": {func(g *grouptest.Group, n int) []*grouptest.Worker { return g.Start(n) }, func(int) []parti.Option { return nil }},
-}
-
-// fleetSize is how many workers a fleet has that is rolled.
-func fleetSize() int {
+// rollFleet runs the scenario for each way to name workers: a fleet that is complete and quiet, with each partitions per worker and some more, and
+// what starts the worker that comes after the ith.
+func rollFleet(t *testing.T, each, more int, scenario func(g *grouptest.Group, fleet []*grouptest.Worker, again func(i int) *grouptest.Worker)) {
+	pod := func(i int) []parti.Option { return []parti.Option{parti.WithWorkerID(fmt.Sprintf("pod-%d", i))} }
+	size := 100
 	if underRace {
-		return 25
+		size = 25
 	}
-	return 100
+	for name, way := range map[string]struct {
+		start func(g *grouptest.Group, n int) []*grouptest.Worker
+		next  func(i int) []parti.Option
+	}{
+		"given IDs":  {named, pod},
+		"pooled IDs": {func(g *grouptest.Group, n int) []*grouptest.Worker { return g.Start(n) }, func(int) []parti.Option { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grouptest.Bubble(t, func(g *grouptest.Group) {
+				fleet := way.start(g, size)
+				g.WaitAllRunning(30 * time.Second)
+				g.Sleep(5 * time.Second)
+				scenario(g, fleet, func(i int) *grouptest.Worker { return g.Start(1, way.next(i)...)[0] })
+			}, fast, grouptest.Partitions(each*size+more))
+		})
+	}
 }
 
 // Row 23: a fleet of 100 is rolled one after the other with a restart grace, leader included, and no partition ever goes to another worker.
 func TestRollingRestartWithGraceMovesNothing(t *testing.T) {
-	for name, way := range fleets {
-		t.Run(name, func(t *testing.T) {
-			fleet := fleetSize()
-			grouptest.Bubble(t, func(g *grouptest.Group) {
-				ws := way.start(g, fleet)
-				g.WaitAllRunning(30 * time.Second)
-				g.Sleep(5 * time.Second)
-				before := places(g)
-				var longest time.Duration
-				elections := 0
-				for i, w := range ws {
-					id := w.ID()
-					if w.Manager.IsLeader() {
-						elections++
-					}
-					w.Stop(parti.WithRestartGrace(time.Minute))
-					g.Sleep(2 * time.Second) // a process does not start at once
-					require.Equal(t, 0, strangers(g, before), "while %s is away nobody else runs what is its", id)
-					again := g.Start(1, way.next(i)...)[0]
-					require.Equal(t, id, again.ID())
-					longest = max(longest, g.WaitAllRunning(5*time.Second))
-					require.Equal(t, 0, moved(before, places(g)), "%s is back", id)
-				}
-				t.Logf("%d workers, %d partitions: 0 moved, the lead moved %d times, at most %v from start to running", fleet, len(before), elections, longest)
-				require.LessOrEqual(t, longest, 60*time.Millisecond)
-				require.Positive(t, elections)
-			}, fast, grouptest.Partitions(5*fleet+7))
-		})
-	}
+	rollFleet(t, 5, 7, func(g *grouptest.Group, fleet []*grouptest.Worker, again func(i int) *grouptest.Worker) {
+		t := g.T
+		before := places(g)
+		var longest time.Duration
+		elections := 0
+		for i, w := range fleet {
+			id := w.ID()
+			if w.Manager.IsLeader() {
+				elections++
+			}
+			w.Stop(parti.WithRestartGrace(time.Minute))
+			g.Sleep(500 * time.Millisecond) // a process does not start at once; without a grace, its partitions would have moved in that time
+			require.Equal(t, 0, strangers(g, before), "while %s is away nobody else runs what is its", id)
+			require.Equal(t, id, again(i).ID())
+			longest = max(longest, g.WaitAllRunning(5*time.Second))
+			require.Equal(t, 0, moved(before, places(g)), "%s is back", id)
+		}
+		t.Logf("%d workers, %d partitions: 0 moved, the lead moved %d times, at most %v from start to running", len(fleet), len(before), elections, longest)
+		require.LessOrEqual(t, longest, 60*time.Millisecond)
+		require.Positive(t, elections)
+	})
 }
 
 // strangers counts the partitions that run elsewhere than before.
@@ -108,37 +109,30 @@ func strangers(g *grouptest.Group, before map[string]string) (n int) {
 // Without a grace, only the minimum moves: what the one that stops has, and its share when it is back. What does not move never stops (row 24).
 func TestRollingRestartWithoutGraceDisturbsNobodyElse(t *testing.T) {
 	const each = 5
-	for name, way := range fleets {
-		t.Run(name, func(t *testing.T) {
-			fleet := fleetSize()
-			grouptest.Bubble(t, func(g *grouptest.Group) {
-				ws := way.start(g, fleet)
-				g.WaitAllRunning(30 * time.Second)
-				g.Sleep(3 * time.Second)
-				total, least := 0, 0
-				for i, w := range ws {
-					id := w.ID()
-					before, starts := places(g), g.Oracle.Starts()
-					w.Stop()
-					g.WaitAllRunning(5 * time.Second)
-					gone := g.Oracle.Starts() - starts
-					require.Equal(t, held(before, id), gone, "what was %s's is started anew", id)
-					require.Equal(t, gone, moved(before, places(g)), "and nothing else moves")
-					between := places(g)
-					starts = g.Oracle.Starts()
-					id = g.Start(1, way.next(i)...)[0].ID() // of a pool it may be another one that is free
-					g.WaitFor(10*time.Second, "it has its share", func() bool { return g.Oracle.Idle() == 0 && g.Spread() <= 1 && g.Counts()[id] > 0 })
-					back := g.Oracle.Starts() - starts
-					// The least that makes an even fleet: each*fleet partitions and no rest, so everybody has each of them.
-					require.Equal(t, each, back, "its share moves back")
-					require.Equal(t, held(places(g), id), moved(between, places(g)), "to nobody but %s", id)
-					total, least = total+gone+back, least+2*each
-				}
-				t.Logf("%d workers, %d partitions: %d moves, the least is %d", fleet, fleet*each, total, least)
-				require.Equal(t, least, total)
-			}, fast, grouptest.Partitions(fleet*each))
-		})
-	}
+	rollFleet(t, each, 0, func(g *grouptest.Group, fleet []*grouptest.Worker, again func(i int) *grouptest.Worker) {
+		t := g.T
+		total, least := 0, 0
+		for i, w := range fleet {
+			id := w.ID()
+			before, starts := places(g), g.Oracle.Starts()
+			w.Stop()
+			g.WaitAllRunning(5 * time.Second)
+			gone := g.Oracle.Starts() - starts
+			require.Equal(t, held(before, id), gone, "what was %s's is started anew", id)
+			require.Equal(t, gone, moved(before, places(g)), "and nothing else moves")
+			between := places(g)
+			starts = g.Oracle.Starts()
+			id = again(i).ID() // of a pool it may be another one that is free
+			g.WaitFor(10*time.Second, "it has its share", func() bool { return g.Oracle.Idle() == 0 && g.Spread() <= 1 && g.Counts()[id] > 0 })
+			back := g.Oracle.Starts() - starts
+			// The least that makes an even fleet: as many partitions for everybody, and no rest.
+			require.Equal(t, each, back, "its share moves back")
+			require.Equal(t, held(places(g), id), moved(between, places(g)), "to nobody but %s", id)
+			total, least = total+gone+back, least+2*each
+		}
+		t.Logf("%d workers, %d partitions: %d moves, the least is %d", len(fleet), each*len(fleet), total, least)
+		require.Equal(t, least, total)
+	})
 }
 
 // Several pooled workers restart at once: each starter finds an ID that waits, though a lower one is free.

@@ -82,29 +82,36 @@ func TestWhoIsToldMayAsk(t *testing.T) {
 	})
 }
 
-// Failures of user code are shown where users look.
+// Failures of user code are shown where users look, and errors.Is says whose they are.
 func TestFailuresOfUserCodeAreTold(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		witness(t, env, parti.DefaultConfig().Namespace)
 		down := errors.New("the database is down")
-		var told atomic.Pointer[error]
-		run := func(src types.PartitionSource, s types.AssignmentStrategy, opts ...parti.Option) {
-			told.Store(nil)
-			m, err := parti.NewManager(env.Connect("w").JS(), src, s, append(opts,
-				parti.WithHooks(parti.Hooks{OnError: func(err error) { told.Store(&err) }}))...)
+		run := func(name string, src types.PartitionSource, s types.AssignmentStrategy, handler parti.Handler, wants ...error) {
+			var told atomic.Pointer[error]
+			m, err := parti.NewManager(env.Connect("w").JS(), src, s, parti.WithNamespace(name), parti.WithHandler(handler),
+				parti.WithHooks(parti.Hooks{OnError: func(err error) { told.Store(&err) }}))
 			require.NoError(t, err)
 			require.NoError(t, m.Start(t.Context()))
 			time.Sleep(20 * time.Second)
-			require.ErrorIs(t, m.Status().LastError, down)
-			require.NotNil(t, told.Load())
-			require.ErrorIs(t, *told.Load(), down)
+			require.NotNil(t, told.Load(), name)
+			for _, want := range wants {
+				require.ErrorIs(t, m.Status().LastError, want, name)
+				require.ErrorIs(t, *told.Load(), want, name)
+			}
 			require.NoError(t, m.Stop(context.Background()))
 		}
-		run(source.Static(types.NewPartition("a")), strategy.Sticky(), parti.WithNamespace("handler"),
-			parti.WithHandler(func(context.Context, parti.Ownership) error { return down }))
-		run(source.Func(func(context.Context) ([]types.Partition, error) { return nil, down }), strategy.Sticky(), parti.WithNamespace("source"))
-		run(source.Static(types.NewPartition("a")), types.StrategyFunc(func(context.Context, types.AssignmentInput) ([]int, error) { return nil, down }),
-			parti.WithNamespace("strategy"))
+		works := source.Static(types.NewPartition("a"))
+		idle := func(ctx context.Context, _ parti.Ownership) error { <-ctx.Done(); return nil }
+		run("handler", works, strategy.Sticky(), func(context.Context, parti.Ownership) error { return down }, down)
+		run("source", source.Func(func(context.Context) ([]types.Partition, error) { return nil, down }), strategy.Sticky(), idle, down, parti.ErrSourceFailed)
+		for name, assign := range map[string]types.StrategyFunc{
+			"strategy":        func(context.Context, types.AssignmentInput) ([]int, error) { return nil, down },
+			"strategy-panics": func(context.Context, types.AssignmentInput) ([]int, error) { panic("it broke") },
+			"strategy-hangs":  func(ctx context.Context, _ types.AssignmentInput) ([]int, error) { <-ctx.Done(); return nil, down },
+		} {
+			run(name, works, assign, idle, parti.ErrStrategyFailed)
+		}
 	})
 }
 
