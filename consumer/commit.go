@@ -10,7 +10,7 @@ import (
 	"github.com/partigo/parti/internal/backoff"
 )
 
-// finalCommit bounds the last commit of a partition that is given back.
+// finalCommit bounds the last commit of a partition that is given back, its repetitions included.
 const finalCommit = 5 * time.Second
 
 // commitRetry and commitRetryLimit are the waits after commits that failed: the first, and the longest.
@@ -106,15 +106,35 @@ func (x *run) giveUp() error {
 	x.mu.Unlock()
 	ctx, done := context.WithTimeout(lease, finalCommit)
 	defer done()
+	defer context.AfterFunc(x.r.ctx, done)() // Close does not wait any more
 	err := x.takeOver(ctx)
 	if err == nil {
-		err = x.commit(ctx)
-	}
-	for err == nil && !x.loseStored(x.lostError(nil)) { // more was acknowledged meanwhile
-		err = x.commit(ctx)
+		err = x.storeLast(ctx)
 	}
 	x.lose(x.lostError(err))
 	return err
+}
+
+// storeLast stores what is acknowledged, and lets nothing more be when all of it is. It repeats what fails until ctx ends.
+func (x *run) storeLast(ctx context.Context) error {
+	retry := backoff.New(commitRetry, commitRetryLimit)
+	for {
+		err := x.commit(ctx)
+		switch {
+		case err == nil && x.loseStored(x.lostError(nil)):
+			x.r.cured(x.part, "commit")
+			return nil
+		case err == nil: // more was acknowledged meanwhile
+			continue
+		case final(err), x.r.nc.IsClosed():
+			return err
+		}
+		x.r.doubtOffsets(err)
+		x.r.report(x.part, "commit", err)
+		if x.waitToRetry(ctx, retry.Next()); ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func (x *run) tellEnd(err error) {

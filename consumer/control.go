@@ -69,10 +69,11 @@ func (r *Reader) all() (numbers []int) {
 	return numbers
 }
 
-// stop ends the handing out of the partition because of err.
+// stop ends the handing out of the partition because of err. A stop by a message that could not be processed, which goes on reading, gives way to one by
+// the stream, which does not: Resume is to mend that first.
 func (x *run) stop(err error) {
 	x.mu.Lock()
-	if x.stopped != nil || !x.live {
+	if !x.live || x.stopped != nil && (!errors.Is(x.stopped, ErrPoison) || errors.Is(err, ErrPoison)) {
 		x.mu.Unlock()
 		return
 	}
@@ -101,12 +102,10 @@ func (x *run) restart() {
 		x.trouble, x.delayed = trouble{}, false
 	}
 	x.mu.Unlock()
-	var expired *ExpiredError
-	var changed *StreamChangedError
-	switch {
-	case errors.As(err, &expired):
-		x.passOver(expired)
-	case errors.As(err, &changed):
+	switch stopped := err.(type) { // itself: what a PoisonError wraps is its handler's, who may read other streams
+	case *ExpiredError:
+		x.passOver(stopped)
+	case *StreamChangedError:
 		x.mu.Lock()
 		if x.seek == nil {
 			x.seek = &seekCall{to: Earliest(), done: make(chan error, 1)}

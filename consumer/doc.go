@@ -43,7 +43,8 @@
 //     longer where more than 20 partitions of a Reader have something to be stored) comes again if
 //     the process dies or loses its lease before it is stored. It is never more than ten times that number of messages of a partition, the one in hand
 //     included, and with Fetch what the last call returned in addition: while so many cannot be stored, nothing more of it is handed out. When a partition is revoked in good order (a reader joins or leaves, Close) it is stored before
-//     the partition is released, so nothing that was acknowledged repeats.
+//     the partition is released, so nothing that was acknowledged repeats; unless it cannot be stored for 5 s, or until the lease or the context of Close
+//     ends ([Hooks.OnLost]).
 //   - Fetch: what was handed out and not acknowledged when the partition goes elsewhere is handed out by the next owner, and its later acknowledgement
 //     here fails.
 //   - Process: a handler that runs when the partition is revoked finishes its message first. One that runs when the lease is lost has its

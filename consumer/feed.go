@@ -258,6 +258,9 @@ func (f *feed) heartbeatLocked(h nats.Header) (upTo uint64) {
 
 // request asks for more when there is room for at least half of what may be under way. It may be called from any goroutine.
 func (f *feed) request() {
+	f.mu.Lock()
+	next := f.next
+	f.mu.Unlock()
 	space := f.room()
 	if space.size > 0 {
 		if space.messages > 0 {
@@ -266,7 +269,8 @@ func (f *feed) request() {
 		space.capacity = min(space.capacity, max(1, space.volume/space.size))
 	}
 	f.mu.Lock()
-	want := min(space.messages, f.grow) - f.asked
+	came := int(f.next - next) // since the room was measured: neither in that nor in what is asked for
+	want := min(space.messages-came, f.grow) - f.asked
 	if f.err != nil || want < max(1, min(space.capacity, f.grow)/2) {
 		f.mu.Unlock()
 		return

@@ -23,13 +23,13 @@ type Hooks struct {
 	OnAssigned func(partition int, epoch int64)
 	// OnRevoked is called when a partition has been given back in good order: everything acknowledged is committed.
 	OnRevoked func(partition int, epoch int64)
-	// OnLost is called when a partition was taken away because the lease has run out, or because another owner has claimed the offset:
-	// nothing more is committed.
+	// OnLost is called when a partition has ended otherwise, and nothing more is committed: the lease has run out, another owner has claimed the offset,
+	// somebody has changed it from outside, or the last commit of a partition that was given back has failed.
 	OnLost func(partition int, epoch int64)
-	// OnCommitted is called with each offset that was stored.
+	// OnCommitted is called with each offset that was stored, unless that became known only after the ownership had ended.
 	OnCommitted func(o Offset)
 	// OnStopped is called when a partition is not handed out any more because of err: a [*PoisonError], [*StreamChangedError] or
-	// [*ExpiredError]. Resume and Seek start it again.
+	// [*ExpiredError]. Resume and Seek start it again. It is called again where one of the last two comes upon the first.
 	OnStopped func(partition int, err error)
 	// OnExpired is called when messages were removed before they were read, whatever the policy is.
 	OnExpired func(err *ExpiredError)
@@ -55,7 +55,8 @@ type Metrics interface {
 	Fetched(messages int)
 	// Handled reports one call of a Process handler.
 	Handled(partition int, took time.Duration, err error)
-	// Committed reports one attempt to store an offset.
+	// Committed reports one attempt to store an offset. One that is made together with other partitions' and is not confirmed is not reported, but
+	// what is tried then for its partition alone is.
 	Committed(partition int, took time.Duration, err error)
 	// Expired reports stream sequences that were removed before they were read: an upper bound, see [ExpiredError].
 	Expired(partition int, sequences uint64)

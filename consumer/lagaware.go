@@ -17,11 +17,14 @@ import (
 
 // LagAware makes the placement of partitions follow their lag; the zero value has the defaults. It replaces [WithStrategy].
 //
-// A partition's weight is 100 plus 100 for each mean lag that it is behind; the lag is averaged over time with a half-life. The leader learns it
+// A partition's load is 100 plus 100 for each mean lag that it is behind; the lag is averaged over time with a half-life. The leader learns it
 // from the offsets, in which owners note it, so no worker is asked. Placement begins with what is: a partition without an owner goes to the least
 // loaded worker, and a worker that is new takes from the most loaded ones until it has its part. Beyond that, nothing moves as long as no
 // worker's load exceeds the mean by more than Threshold; and then only so much that MovesPerMinute is kept, and only what brings loads closer
-// together: no commit is made for a lag that no move can even out, e.g. that of one partition. A worker's capacity is heeded.
+// together: no commit is made for a lag that no move can even out, e.g. that of one partition.
+//
+// A worker's capacity is heeded. Lag does not count there: for the weight of parti.WithCapacity a partition costs 100, however far it is behind, so that none
+// is parked because it lags. The first one costs 1 or 2 less, by which the leader is told to think again.
 //
 // Averages and the count of moves live in the leader's process: another leader begins with the lag of the moment and no moves.
 type LagAware struct {
@@ -56,10 +59,14 @@ func (l LagAware) validate() error {
 	return nil
 }
 
-// maxLagWeight bounds a partition's weight in multiples of the mean lag.
+// maxLagWeight bounds a partition's load in multiples of the mean lag.
 const maxLagWeight = 20
 
 // lagFollower is source and strategy of a leader. Both are called by the leader only.
+//
+// The weights that it lists say nothing of lag: the leader counts them against capacities, and would park what lags for ever, since nobody notes a
+// lag of what nobody reads. That of the first partition changes when the leader is to ask Assign again. It is never more than the others', so that it
+// takes no room, and never the same, since the leader levels partitions of equal weight by number where some are barred from workers.
 type lagFollower struct {
 	cfg  LagAware
 	lags func(ctx context.Context) (map[string]uint64, error) // by partition ID
@@ -72,12 +79,17 @@ type lagFollower struct {
 	moves   []time.Time           // made for lag, in the last minute
 }
 
+// firstWeight and otherWeight are what the first partition weighs, in turns.
+const firstWeight, otherWeight = types.DefaultWeight - 1, types.DefaultWeight - 2
+
 var (
 	_ types.WatchablePartitionSource = (*lagFollower)(nil)
 	_ types.AssignmentStrategy       = (*lagFollower)(nil)
 )
 
 func newLagFollower(l LagAware, list []types.Partition, lags func(ctx context.Context) (map[string]uint64, error)) *lagFollower {
+	list = slices.Clone(list)
+	list[0].Weight = firstWeight
 	return &lagFollower{cfg: l.withDefaults(), lags: lags, list: list, average: map[string]float64{}}
 }
 
@@ -100,7 +112,7 @@ func (r *Reader) storedLags(ctx context.Context) (map[string]uint64, error) {
 	return out, nil
 }
 
-// ListPartitions returns the partitions with weights. They change only when the placement has to.
+// ListPartitions returns the partitions. They change only when the placement has to.
 func (f *lagFollower) ListPartitions(ctx context.Context) ([]types.Partition, error) {
 	f.look(ctx)
 	f.mu.Lock()
@@ -108,7 +120,7 @@ func (f *lagFollower) ListPartitions(ctx context.Context) ([]types.Partition, er
 	return slices.Clone(f.list), nil
 }
 
-// Watch looks at the lag until ctx ends, and signals when weights have changed.
+// Watch looks at the lag until ctx ends, and signals when the placement has to change.
 func (f *lagFollower) Watch(ctx context.Context) (<-chan struct{}, error) {
 	changes := make(chan struct{}, 1)
 	go func() {
@@ -122,7 +134,7 @@ func (f *lagFollower) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return changes, nil
 }
 
-// look takes the lag in, at most once an interval, and reports whether the weights have changed.
+// look takes the lag in, at most once an interval, and reports whether the placement has to change.
 func (f *lagFollower) look(ctx context.Context) bool {
 	f.mu.Lock()
 	now := time.Now()
@@ -141,28 +153,22 @@ func (f *lagFollower) look(ctx context.Context) bool {
 	if !f.better(now) {
 		return false
 	}
-	next := f.weigh(f.list)
-	if slices.EqualFunc(next, f.list, types.Partition.Equal) {
-		next[0].Weight++ // a difference of one makes the leader think again about what it was not allowed to move
-	}
-	f.list = next
+	f.list[0].Weight = firstWeight + otherWeight - f.list[0].Weight
 	return true
 }
 
 // better reports whether loads differ too much, and Assign would lessen that if it was asked now: else a commit would say what the last one
 // said. Held: mu.
 func (f *lagFollower) better(now time.Time) bool {
-	in := f.placed
-	if len(in.Workers) == 0 { // not asked yet
+	if len(f.placed.Workers) == 0 { // not asked yet
 		return false
 	}
-	in.Partitions = f.weigh(in.Partitions)
-	p := newPlacement(in)
+	p := f.placement(f.placed)
 	if !p.uneven(f.cfg.Threshold) {
 		return false
 	}
-	p.place(f.cfg.Threshold, f.allowed(len(in.Partitions), now))
-	return !slices.Equal(p.owners, in.Previous)
+	p.place(f.cfg.Threshold, f.allowed(len(p.owners), now))
+	return !slices.Equal(p.owners, f.placed.Previous)
 }
 
 // allowed returns how many of so many partitions may be moved for lag now. Held: mu.
@@ -187,155 +193,44 @@ func (f *lagFollower) observe(lags map[string]uint64, now time.Time) {
 	}
 }
 
-// weigh returns partitions with weights by the averages. Weights are rounded to steps of about a tenth. Held: mu.
-func (f *lagFollower) weigh(list []types.Partition) []types.Partition {
+// placement begins with the previous owners, and the loads that partitions are by the averages. They are rounded to steps of about a tenth. Held: mu.
+func (f *lagFollower) placement(in types.AssignmentInput) *placement {
 	mean := 0.0
 	for _, a := range f.average {
 		mean += a / float64(len(f.list))
 	}
 	mean = max(mean, float64(f.cfg.MinLag))
-	out := slices.Clone(list)
-	for i := range out {
-		w := types.DefaultWeight * (1 + min(f.average[out[i].ID()]/mean, maxLagWeight))
-		out[i].Weight = int64(math.Round(math.Pow(1.1, math.Round(math.Log(w)/math.Log(1.1)))))
+	loads := make([]int64, len(in.Partitions))
+	for i := range loads {
+		l := types.DefaultWeight * (1 + min(f.average[in.Partitions[i].ID()]/mean, maxLagWeight))
+		loads[i] = int64(math.Round(math.Pow(1.1, math.Round(math.Log(l)/math.Log(1.1)))))
 	}
-	return out
+	return newPlacement(in, loads)
 }
 
-// Assign implements types.AssignmentStrategy. It goes by the weights of the last look, which those of the input may be older than.
+// Assign implements types.AssignmentStrategy. It goes by the lag of the last look.
 func (f *lagFollower) Assign(_ context.Context, in types.AssignmentInput) ([]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	in.Partitions = f.weigh(in.Partitions)
-	p := newPlacement(in)
+	p := f.placement(in)
 	for range p.place(f.cfg.Threshold, f.allowed(len(in.Partitions), now)) {
 		f.moves = append(f.moves, now)
 	}
-	f.placed = types.AssignmentInput{Workers: slices.Clone(in.Workers), Partitions: in.Partitions, Previous: p.owners}
+	f.placed = types.AssignmentInput{Workers: slices.Clone(in.Workers), Partitions: slices.Clone(in.Partitions), Previous: p.owners}
 	return slices.Clone(p.owners), nil
-}
-
-// placement is a placement in the making.
-type placement struct {
-	in     types.AssignmentInput
-	owners []int
-	load   []int64
-	count  []int
-	total  int64
-}
-
-// newPlacement begins with the previous owners.
-func newPlacement(in types.AssignmentInput) *placement {
-	p := &placement{in: in, owners: slices.Clone(in.Previous), load: make([]int64, len(in.Workers)), count: make([]int, len(in.Workers))}
-	for i, w := range p.owners {
-		p.total += in.Partitions[i].Cost()
-		if w != types.NoOwner {
-			p.give(i, w)
-		}
-	}
-	return p
-}
-
-// place gives away what has no owner, fills up workers that had nothing, and then moves at most allowed partitions from workers whose load
-// exceeds the mean by more than the threshold. It returns how many of these it moved.
-func (p *placement) place(threshold float64, allowed int) (moved int) {
-	var fresh, homeless []int
-	for w, n := range p.count {
-		if n == 0 {
-			fresh = append(fresh, w)
-		}
-	}
-	for i, w := range p.owners {
-		if w == types.NoOwner {
-			homeless = append(homeless, i)
-		}
-	}
-	slices.SortStableFunc(homeless, func(i, j int) int { return cmp.Compare(p.in.Partitions[j].Cost(), p.in.Partitions[i].Cost()) })
-	for _, i := range homeless {
-		p.give(i, p.least())
-	}
-	for _, w := range fresh {
-		for float64(p.load[w]) < p.mean()*0.95 && p.relieve(w, float64(p.load[w])) {
-		}
-	}
-	for moved < allowed && p.relieve(p.least(), p.mean()*(1+threshold)) {
-		moved++
-	}
-	return moved
-}
-
-// relieve moves a partition to a worker, from the most loaded one that has such as bring the two closer: one that has a single large one has not.
-// Only workers whose load exceeds limit are relieved.
-func (p *placement) relieve(to int, limit float64) bool {
-	from := make([]int, 0, len(p.load))
-	for w, l := range p.load {
-		if w != to && float64(l) > limit {
-			from = append(from, w)
-		}
-	}
-	slices.SortStableFunc(from, func(v, w int) int { return cmp.Compare(p.load[w], p.load[v]) })
-	return slices.ContainsFunc(from, func(w int) bool { return p.moveOne(w, to) })
-}
-
-func (p *placement) mean() float64 { return float64(p.total) / float64(len(p.load)) }
-
-// uneven reports whether a worker's load exceeds the mean by more than the threshold.
-func (p *placement) uneven(threshold float64) bool {
-	return float64(slices.Max(p.load)) > p.mean()*(1+threshold)
-}
-
-func (p *placement) give(i, w int) {
-	p.owners[i] = w
-	p.load[w] += p.in.Partitions[i].Cost()
-	p.count[w]++
-}
-
-// least returns the least loaded worker that has room, the first of equals; the first of all where none has.
-func (p *placement) least() int {
-	best := -1
-	for w, l := range p.load {
-		if p.admits(w, 1) && (best < 0 || l < p.load[best]) {
-			best = w
-		}
-	}
-	return max(best, 0)
-}
-
-// admits reports whether the worker has room for another partition that costs so much.
-func (p *placement) admits(w int, cost int64) bool {
-	return p.in.Workers[w].Capacity.Admits(p.count[w]+1, p.load[w]+cost)
-}
-
-// moveOne moves the partition that brings the two workers' loads closest together; none where that is no improvement, or there is no room.
-func (p *placement) moveOne(from, to int) bool {
-	gap := p.load[from] - p.load[to]
-	best, bestGap := -1, gap
-	for i, w := range p.owners {
-		if w != from {
-			continue
-		}
-		c := p.in.Partitions[i].Cost()
-		if after := max(gap-2*c, 2*c-gap); c > 0 && after < bestGap && p.admits(to, c) {
-			best, bestGap = i, after
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	p.load[from] -= p.in.Partitions[best].Cost()
-	p.count[from]--
-	p.give(best, to)
-	return true
 }
 
 // noteLag makes the owner note a lag that has changed much since it was noted. It is called about once a second. Held: mu.
 func (x *run) noteLag(now time.Time) {
-	if x.r.cfg.lagAware == nil || now.Sub(x.saved.At) < lagNote {
+	if x.r.cfg.lagAware == nil {
 		return
 	}
-	have, noted := float64(x.lag()), float64(x.saved.Lag)
-	if math.Abs(have-noted) > max(noted/4, 100) {
+	if age := now.Sub(x.saved.At); age >= 0 && age < lagNote { // below 0: the former owner's clock was ahead
+		return
+	}
+	have, noted, least := float64(x.lag()), float64(x.saved.Lag), float64(x.r.cfg.lagAware.withDefaults().MinLag)
+	if math.Abs(have-noted) > max(noted/4, min(least-1, 100)) {
 		x.force = true
 		poke(x.wakeSave)
 	}

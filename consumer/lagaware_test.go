@@ -110,7 +110,7 @@ func TestLagAwareBounds(t *testing.T) {
 		}
 		t.Logf("%d moves, %v", len(moves), w.counts())
 		require.NotEmpty(t, moves)
-		require.False(t, newPlacement(w.f.placed).uneven(0.2))
+		require.False(t, w.f.placement(w.f.placed).uneven(0.2))
 	})
 }
 

@@ -111,3 +111,21 @@ func TestResumeForgetsNoAttempts(t *testing.T) {
 		require.Equal(t, map[string]int{"1": 3, "2": 1}, calls)
 	})
 }
+
+// What is held in memory is bounded while a backlog is read, too, when the buffer is never empty.
+func TestBufferDoesNotGrowWithTheBacklog(t *testing.T) {
+	for name, above := range map[string]int{"a consumer each": 64, "shared": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				a, _ := w.owning(500, 0, WithBuffer(10, 1<<20), WithSharedAbove(above))
+				a.processWith(func(context.Context, Message) error { time.Sleep(time.Millisecond); return nil })
+				w.waitRead(10 * time.Second)
+				x, err := a.find(0)
+				require.NoError(t, err)
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				require.LessOrEqual(t, cap(x.buf), 4*10)
+			})
+		})
+	}
+}

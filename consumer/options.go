@@ -102,7 +102,8 @@ func WithOffsets(bucket string, replicas int, storage jetstream.StorageType) Opt
 	return func(c *config) { c.offsets, c.offsetsReplicas, c.offsetsStorage = bucket, replicas, storage }
 }
 
-// WithStart sets where a partition begins that has no offset yet. Default [Earliest].
+// WithStart sets where a partition begins that has no offset yet. Default [Earliest]; any other is stored as its offset before anything of the partition
+// is handed out.
 func WithStart(p Position) Option { return func(c *config) { c.start = p } }
 
 // WithBuffer bounds what is held in memory for one partition and has not been handed out. At least one message is always

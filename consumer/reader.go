@@ -158,10 +158,11 @@ func (r *Reader) Start(ctx context.Context) error {
 
 // Close gives everything back: handlers of Process that run finish their message, what is acknowledged is committed, the partitions are
 // released, so that others take over within milliseconds, and everything that the Reader started has ended when Close returns. It may
-// be called at any time and more than once; further calls wait for the first.
+// be called at any time and more than once; further calls wait for the first. A commit that fails is repeated for 5 s; after that [Hooks.OnLost] tells
+// of it, and Close does not.
 //
-// When ctx ends first, Close stops waiting for handlers and hooks, as parti.Manager.Stop does, and its error names the partitions where one has not
-// returned (parti.ErrDrainTimeout). In a handler of Process, or in a hook, it would wait
+// When ctx ends first, Close stops waiting for handlers, hooks and commits, as parti.Manager.Stop does, and its error names the partitions where one has
+// not ended (parti.ErrDrainTimeout); what is not committed then comes again. In a handler of Process, or in a hook, it would wait
 // for that one's own end: call it from elsewhere.
 //
 // When the NATS connection is closed for good, the Reader ends by itself: all methods return an error that wraps [ErrReaderClosed] and
@@ -191,7 +192,7 @@ func (r *Reader) end(ctx context.Context, cause error) {
 			r.begin.Do(func() { r.startErr = r.closedErr(); close(r.started) })
 			r.closeErr = r.manager.Stop(ctx)
 			if errors.Is(r.closeErr, parti.ErrDrainTimeout) {
-				r.closeErr = fmt.Errorf("consumer: a handler of Process or a hook of these partitions has not returned: %w", r.closeErr)
+				r.closeErr = fmt.Errorf("consumer: a handler of Process or a hook of these partitions has not returned, or their offset could not be stored: %w", r.closeErr)
 			}
 			r.cancel()
 			r.jobs.Wait()

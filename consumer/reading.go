@@ -95,7 +95,8 @@ func (x *run) read(ctx context.Context) error {
 	return x.readAlone(ctx, nil)
 }
 
-// begin finds out where a partition begins that has no offset yet.
+// begin finds out where a partition begins that has no offset yet. Unless that is its first message, which anybody finds again, it returns when the
+// beginning is stored: who takes over from a Reader that has handed something out and dies must not begin at another one.
 func (x *run) begin(ctx context.Context) error {
 	x.mu.Lock()
 	known, pos := x.known, x.pos
@@ -112,14 +113,13 @@ func (x *run) begin(ctx context.Context) error {
 		return err
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.id, x.known = state.id, true
-	x.pos, x.clean, x.taken, x.acked = pos, pos, pos, pos
-	if x.r.cfg.start.kind != earliest { // where it began must not be forgotten: what comes next would be passed over
-		x.force = true
-		poke(x.wakeSave)
+	if x.r.cfg.start.kind == earliest {
+		defer x.mu.Unlock()
+		x.id, x.known = state.id, true
+		x.pos, x.clean, x.taken, x.acked = pos, pos, pos, pos
+		return nil
 	}
-	return nil
+	return x.settleAt(ctx, pos, state.id)
 }
 
 // check judges a look at the stream before reading begins. pos is a position that the partition had before that look.

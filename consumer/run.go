@@ -185,6 +185,11 @@ func (x *run) append(m *nats.Msg, meta metadata) bool {
 	if x.head == len(x.buf) {
 		x.buf, x.head = x.buf[:0], 0
 	}
+	if x.head > 0 && x.head >= len(x.buf)/2 && len(x.buf) == cap(x.buf) { // else it grew for as long as it is never empty
+		n := copy(x.buf, x.buf[x.head:])
+		clear(x.buf[n:])
+		x.buf, x.head = x.buf[:n], 0
+	}
 	x.buf = append(x.buf, Message{
 		Stream: x.stream, Subject: m.Subject, Partition: x.part, Sequence: meta.streamSeq, Epoch: x.owner.Epoch,
 		Timestamp: time.Unix(0, meta.stored), Headers: m.Header, Data: m.Data, run: x, gen: x.gen,

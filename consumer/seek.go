@@ -139,7 +139,6 @@ func (x *run) moveTo(ctx context.Context, to Position, call *seekCall) error {
 	if err == nil {
 		pos, err = x.r.resolve(ctx, x, to, state)
 	}
-	stored := make(chan error, 1)
 	x.mu.Lock()
 	switch {
 	case x.seek == call:
@@ -154,8 +153,14 @@ func (x *run) moveTo(ctx context.Context, to Position, call *seekCall) error {
 	if call != nil {
 		call.moved = true
 	}
+	return x.settleAt(ctx, pos, state.id)
+}
+
+// settleAt makes the partition go on behind pos of a stream, and returns when that is stored as its offset. Held: mu, which it unlocks.
+func (x *run) settleAt(ctx context.Context, pos uint64, id StreamID) error {
+	stored := make(chan error, 1)
 	x.clear(pos)
-	x.id, x.known, x.stopped, x.force = state.id, true, nil, true
+	x.id, x.known, x.stopped, x.force = id, true, nil, true
 	x.waiters = append(x.waiters, waiter{pos, stored})
 	x.mu.Unlock()
 	poke(x.wakeSave)

@@ -187,3 +187,42 @@ func TestMostUnstored(t *testing.T) {
 		require.Equal(t, want, c.mostUnstored())
 	}
 }
+
+// Where a partition begins that has no offset yet is stored before anything of it is handed out: a Reader that took it over would begin elsewhere,
+// and pass over what lies in between.
+func TestBeginningIsStoredFirst(t *testing.T) {
+	for name, at := range map[string]func() Position{
+		"latest": Latest, "at a sequence": func() Position { return AtSequence(100) }, "at a time": func() Position { return AtTime(time.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.create()
+				w.publish(3, 0)
+				time.Sleep(time.Second)
+				claimed, hold := make(chan struct{}), make(chan struct{})
+				a := w.join(WithStart(at()), WithFetchWait(10*time.Second, 100*time.Millisecond), WithHooks(Hooks{OnAssigned: func(int, int64) {
+					close(claimed)
+					<-hold
+				}}))
+				<-claimed
+				w.refuseOffsets(true)
+				close(hold)
+				time.Sleep(time.Second)
+				w.publish(2, 0)
+				ctx := w.ctx(time.Hour)
+				ms, err := a.Fetch(ctx, 10)
+				require.NoError(t, err)
+				require.Empty(t, ms)
+				w.refuseOffsets(false)
+				ms, err = a.Fetch(ctx, 10)
+				require.NoError(t, err)
+				require.Equal(t, []string{"0/4", "0/5"}, texts(ms))
+				a.kill()
+				b := w.join(WithStart(at()))
+				ms, err = b.Fetch(ctx, 10)
+				require.NoError(t, err)
+				require.Equal(t, []string{"0/4", "0/5"}, texts(ms), "not where it would begin by itself")
+			}, withLayout(SubjectPerPartition("ORDERS", "orders", 1)))
+		})
+	}
+}
