@@ -74,6 +74,9 @@ const (
 	// so, mostPatience times at most: where nobody's source answers, the lead goes round ever more slowly.
 	sourcePatience = 30 * time.Second
 	mostPatience   = 5
+	// heldPatience is for how many HeartbeatTTLs a leader may have troubles again and again, and act on nothing because of them, before another one is
+	// to lead, which may have none. It doubles in the same way: where the store itself is troubled, the lead goes round ever more slowly.
+	heldPatience = 4
 )
 
 // sourced takes note of the outcome of a leader's look at the source: failed in a row, since when. It returns an error when the lead is to be
@@ -94,6 +97,32 @@ func (m *Manager) sourced(err error, failed int, since time.Time) error {
 	}
 	l.sourceless++
 	return fmt.Errorf("the source has not answered for %v: %w", stalled.Round(time.Second), err)
+}
+
+// holds takes note of what a leader does not act on, in a term, because of troubles with the store. It returns an error when the lead is to be given
+// up, because the troubles may be those of this process's link only: they would hold deaths and changes of the source for ever.
+func (m *Manager) holds(term uint64, h assignment.Hold) error {
+	l, lasted := &m.lead, h.Last.Sub(h.Since)
+	if h.Since.IsZero() {
+		l.troubled = 0
+	}
+	if !h.Any() || lasted < heldPatience/2*m.set.HeartbeatTTL {
+		m.health.recover(causeHold)
+		return nil
+	}
+	said := fmt.Sprintf("troubles with the store, again and again for %v, hold %v", lasted.Round(time.Second), h)
+	m.health.degradeLeader(term, causeHold, "the leader cannot act: "+said)
+	if lasted <= heldPatience*m.set.HeartbeatTTL<<min(l.troubled, mostPatience) {
+		return nil
+	}
+	calc := l.calculator()
+	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID(), m.set.HeartbeatTTL) {
+		return nil
+	}
+	if l.troubledIn != term {
+		l.troubled, l.troubledIn = l.troubled+1, term
+	}
+	return errors.New(said)
 }
 
 // mayFollow reports whether a worker other than self is there, heard of within ttl, that may lead.

@@ -70,7 +70,8 @@ func Drain(ctx context.Context, js jetstream.JetStream, namespace, worker string
 	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlDrain, Worker: worker}, orderTTL, opts)
 }
 
-// Undrain ends a drain. It returns when the leader knows; the worker gets its share with the commit that follows.
+// Undrain ends a drain. It returns when the leader knows; the worker gets its share with the commit that follows. It is done for an ID that
+// nobody has, too, since its drain may still stand: the answer's Reason says that nobody has it.
 func Undrain(ctx context.Context, js jetstream.JetStream, namespace, worker string, opts ...ControlOption) (ControlAnswer, error) {
 	return order(ctx, js, namespace, types.ControlOrder{Kind: types.ControlUndrain, Worker: worker}, orderTTL, opts)
 }
@@ -165,7 +166,7 @@ func order(ctx context.Context, js jetstream.JetStream, namespace string, o type
 	}
 	revision, err := writeOrder(ctx, buckets.Control, key, value, ttl)
 	if err != nil {
-		return ControlAnswer{Key: key}, err
+		return ControlAnswer{Key: key}, unanswered(js, err)
 	}
 	return c.await(ctx, buckets.Control, key, revision, heard)
 }
@@ -209,6 +210,8 @@ func (c *control) await(ctx context.Context, store *kv.Store, key string, revisi
 		}
 		e, err := store.Get(ctx, key)
 		switch {
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return answer, unanswered(store.JetStream(), err)
 		case err != nil, e.Revision <= revision:
 			continue // not answered, an old state, or no answer from the server; ctx bounds it
 		case e.Absent():

@@ -24,6 +24,9 @@ const (
 	causeLeader     = "leader"     // nobody leads; left when a leader is heard of
 	causeCommit     = "commit"     // the newest commit cannot be read; left when one is applied
 	causeListing    = "listing"    // the leader cannot list the workers; left by a complete listing, or the end of the term
+	causeOrders     = "orders"     // a new leader cannot list the orders; left by a complete listing of them, or the end of the term
+	causeHold       = "hold"       // the leader's troubles with the store do not end; left when nothing is held any more, or by the end of the term
+	causePublish    = "publish"    // the leader cannot commit; left by a commit, when none is needed any more, or by the end of the term
 )
 
 // AlertLevel says how long a Manager has been degraded.
@@ -184,28 +187,48 @@ func (m *Manager) checkReconnects() {
 func (m *Manager) reached() { m.health.recover(causeStart, causeConnection) }
 
 const (
-	// stalledListings is how many listings in a row have to fail, over a quarter of a HeartbeatTTL at least, to be a stall.
+	// stalledListings is how many listings in a row, or attempts at a commit, have to fail, over a quarter of a HeartbeatTTL at least, to be a
+	// stall.
 	stalledListings = 3
 	// stalledFor is after how many HeartbeatTTLs of it somebody else is to lead.
 	stalledFor = 2
 )
 
+// unlisted is the reason of each cause that is a listing of a leader's.
+var unlisted = map[string]string{causeListing: "the leader cannot list the workers", causeOrders: "the leader cannot list the orders"}
+
 // listed takes note of the outcome of a listing in a term: failed in a row, since when. It returns an error when the lead is to be
-// given up: a leader that sees nobody repairs nothing.
-func (m *Manager) listed(term uint64, err error, failed int, since time.Time) error {
+// given up: a leader that sees nobody, or does not know what is ordered, repairs nothing.
+func (m *Manager) listed(term uint64, cause string, err error, failed int, since time.Time) error {
 	if err == nil {
-		m.health.recover(causeListing)
+		m.health.recover(cause)
 		return nil
 	}
+	if !m.stalled(failed, since) {
+		return nil
+	}
+	m.health.degradeLeader(term, cause, fmt.Sprintf("%s: %v", unlisted[cause], err))
 	stalled := time.Since(since)
-	if failed < stalledListings || stalled < m.set.HeartbeatTTL/4 {
-		return nil
-	}
-	m.health.degradeLeader(term, fmt.Sprintf("the leader cannot list the workers: %v", err))
 	if stalled < stalledFor*m.set.HeartbeatTTL {
 		return nil
 	}
-	return fmt.Errorf("the workers could not be listed for %v: %w", stalled.Round(time.Second), err)
+	return fmt.Errorf("%s, for %v: %w", unlisted[cause], stalled.Round(time.Second), err)
+}
+
+// published takes note of what came of an attempt at a commit in a term: failed in a row, since when. The lead stays where it is: what refuses
+// one leader's commits, as a full bucket does, mostly refuses the next one's too.
+func (m *Manager) published(term uint64, err error, failed int, since time.Time) {
+	switch {
+	case err == nil:
+		m.health.recover(causePublish)
+	case m.stalled(failed, since):
+		m.health.degradeLeader(term, causePublish, fmt.Sprintf("the leader cannot publish the assignment: %v", err))
+	}
+}
+
+// stalled reports whether failures, so many in a row and since when, are more than what a change of the lead or a blip brings about.
+func (m *Manager) stalled(failed int, since time.Time) bool {
+	return failed >= stalledListings && time.Since(since) >= m.set.HeartbeatTTL/4
 }
 
 // mendBuckets finds out, in the background and once at a time, whether a bucket is gone or another one than before. It makes anew what is

@@ -2,6 +2,7 @@ package parti
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -152,6 +153,31 @@ func (b *broadcaster) close() {
 	for ch := range b.subs {
 		delete(b.subs, ch)
 		close(ch)
+	}
+}
+
+// watched returns the hooks of the whole worker such that each says while it is called that it is. One is called at a time.
+func (h Hooks) watched(called *atomic.Value) Hooks {
+	h.OnStateChanged = watch("OnStateChanged", h.OnStateChanged, called)
+	h.OnElected = watch("OnElected", h.OnElected, called)
+	h.OnSteppingDown = watch("OnSteppingDown", h.OnSteppingDown, called)
+	h.OnLeadershipLost = watch("OnLeadershipLost", h.OnLeadershipLost, called)
+	h.OnRebalanceStarted = watch("OnRebalanceStarted", h.OnRebalanceStarted, called)
+	h.OnRebalanceEnded = watch("OnRebalanceEnded", h.OnRebalanceEnded, called)
+	h.OnAssignment = watch("OnAssignment", h.OnAssignment, called)
+	h.OnAlert = watch("OnAlert", h.OnAlert, called)
+	h.OnError = watch("OnError", h.OnError, called)
+	return h
+}
+
+func watch[T any](name string, f func(T), called *atomic.Value) func(T) {
+	if f == nil {
+		return nil
+	}
+	return func(v T) {
+		called.Store(name)
+		defer called.Store("")
+		f(v)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti/assignment"
 	"github.com/partigo/parti/assignment/record"
@@ -38,13 +39,33 @@ func openGroup(ctx context.Context, js jetstream.JetStream, namespace string) (k
 		return kv.Buckets{}, fmt.Errorf("%w: %q has not both of the streams KV_%s and KV_%s: check the namespace, and the account of the connection",
 			ErrNoGroup, namespace, kv.ControlBucket(namespace), kv.HeartbeatBucket(namespace))
 	}
-	return buckets, err
+	return buckets, unanswered(js, err)
+}
+
+// unanswered says of an error by which a request got no answer whether that is for good, and who did not answer.
+func unanswered(js jetstream.JetStream, err error) error {
+	nc := js.Conn()
+	switch {
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", ErrConnectionClosed, err)
+	case !kv.IsTimeout(err), errors.Is(err, ErrPermission):
+		return err
+	}
+	who := "asked was " + nc.ConnectedUrlRedacted()
+	if !nc.IsConnected() {
+		who = fmt.Sprintf("the connection to %s is %v", strings.Join(nc.Servers(), ", "), nc.Status())
+	}
+	if errors.Is(err, ErrNoServer) {
+		return fmt.Errorf("%s: %w", who, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrNoServer, who, err)
 }
 
 // Inspect looks at a group from outside: it joins nothing and writes nothing. The keys are read one after the other, and reads of a
 // replicated bucket may be a little old, so the View is what was true within the last moments, not at one.
 //
-// [ErrNoGroup] says that the namespace has no buckets, [ErrForeignBucket] that streams of their names are somebody else's. Where
+// [ErrNoGroup] says that the namespace has no buckets, [ErrForeignBucket] that streams of their names are somebody else's, [ErrNoServer] and
+// [ErrConnectionClosed] that nobody was asked. Where
 // something that is stored cannot be read, the View has the rest, and the error, which wraps [ErrMalformed], names each such key.
 // It takes the reading half of a worker's permissions.
 func Inspect(ctx context.Context, js jetstream.JetStream, namespace string) (View, error) {
@@ -58,7 +79,7 @@ func Inspect(ctx context.Context, js jetstream.JetStream, namespace string) (Vie
 	}
 	for _, look := range []func(context.Context) error{i.leader, i.commit, i.heartbeats, i.orders} {
 		if err := look(ctx); err != nil {
-			return View{}, fmt.Errorf("parti: inspect %q: %w", namespace, err)
+			return View{}, fmt.Errorf("parti: inspect %q: %w", namespace, unanswered(js, err))
 		}
 	}
 	return i.finish()
@@ -71,7 +92,7 @@ func Groups(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	}
 	names, err := kv.Namespaces(ctx, js)
 	if err != nil {
-		return nil, fmt.Errorf("parti: list the groups: %w", err)
+		return nil, fmt.Errorf("parti: list the groups: %w", unanswered(js, err))
 	}
 	return names, nil
 }

@@ -19,6 +19,11 @@ type leadership struct {
 	trouble atomic.Pointer[time.Time] // of the last trouble with the store, on the monotonic clock
 	// sourceless counts the terms in a row that ended because the source failed. The loop of the present term's calculator owns it.
 	sourceless int
+	// troubled counts those that ended because of troubles with the store, the last of them troubledIn. It is the same loop's.
+	troubled   int
+	troubledIn uint64
+	// left counts the calls of source and strategy that no term waits for any more.
+	left assignment.LeftBehind
 
 	mu   sync.Mutex // guards everything below; group hooks about the lead are added under it, so that they are in order
 	term uint64     // the present term; 0: none
@@ -150,7 +155,7 @@ func (m *Manager) calculatorConfig(t election.Term, pub *assignment.AssignmentPu
 	p := m.parts
 	return assignment.Config{
 		Self: t.Holder, Namespace: m.set.Namespace, Heartbeats: p.buckets.Heartbeat, Control: p.buckets.Control, Publisher: pub, Source: m.source, Strategy: m.strategy,
-		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: m.set.timing().RequestTimeout,
+		HeartbeatTTL: m.set.HeartbeatTTL, RequestTimeout: m.set.timing().RequestTimeout, LeftBehind: &m.lead.left,
 		ColdStartWindow: m.set.ColdStartWindow, PlannedScaleWindow: m.set.ScaleWindow, SettleDelay: m.set.SettleDelay,
 		ExpectedWorkers: m.set.ExpectedWorkers, MaxWorkers: m.set.MaxWorkers, Cooldown: m.set.Cooldown,
 		UnlabeledPolicy: m.set.UnlabeledPolicy, LabelSpillGrace: max(m.set.LabelSpillGrace, 0), DampingPeriod: m.set.DampingPeriod,
@@ -160,10 +165,21 @@ func (m *Manager) calculatorConfig(t election.Term, pub *assignment.AssignmentPu
 		SeenVersion:    p.follower.Highest(), LastTrouble: m.lead.lastTrouble(), Metrics: m.set.Metrics, Logger: m.set.Logger,
 		OnStateChange: func(_, to types.CalculatorState, reason string) { m.health.setCalculator(t.Revision, to, reason) },
 		OnListing: func(err error, failed int, since time.Time) {
-			if err := m.listed(t.Revision, err, failed, since); err != nil {
+			if err := m.listed(t.Revision, causeListing, err, failed, since); err != nil {
 				send(gaveUp, err)
 			}
 		},
+		OnOrders: func(err error, failed int, since time.Time) {
+			if err := m.listed(t.Revision, causeOrders, err, failed, since); err != nil {
+				send(gaveUp, err)
+			}
+		},
+		OnHold: func(h assignment.Hold) {
+			if err := m.holds(t.Revision, h); err != nil {
+				send(gaveUp, err)
+			}
+		},
+		OnPublish: func(err error, failed int, since time.Time) { m.published(t.Revision, err, failed, since) },
 		OnSource: func(err error, failed int, since time.Time) {
 			if err := m.sourced(err, failed, since); err != nil {
 				send(gaveUp, err)
@@ -213,7 +229,8 @@ func (m *Manager) LabelState() (types.LabelState, bool) {
 // when the change is committed, or there was none. Without a deadline in ctx it waits 30 s at most.
 //
 // The error wraps [ErrSourceFailed] where the leader's source failed, and [ErrNotLeader] where nobody leads at the moment: the source is looked at
-// when somebody does. For errors.Is it is the same on every worker, whoever leads.
+// when somebody does. For errors.Is it is the same on every worker, whoever leads. Over a connection with nats.NoEcho no leader of that same
+// connection can be asked: that is [ErrNotLeader] as well.
 func (m *Manager) Refresh(ctx context.Context) error {
 	switch m.State() {
 	case types.StateInit:
@@ -233,6 +250,9 @@ func (m *Manager) Refresh(ctx context.Context) error {
 	}
 	answer, err := m.js.Conn().RequestWithContext(ctx, m.refreshSubject(), nil)
 	switch {
+	case errors.Is(err, nats.ErrNoResponders) && m.js.Conn().Opts.NoEcho:
+		return fmt.Errorf("%w: no worker leads at the moment, or it does over this connection, which has nats.NoEcho() and so brings it no "+
+			"request from here: connect without that, or give each Manager a connection of its own", types.ErrNotLeader)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: no worker leads at the moment; the source is looked at when one does", types.ErrNotLeader)
 	case err != nil:

@@ -10,7 +10,6 @@ import (
 	"github.com/partigo/parti/assignment"
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/heartbeat"
-	"github.com/partigo/parti/internal/backoff"
 	"github.com/partigo/parti/internal/ownership"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
@@ -21,6 +20,9 @@ const capabilities = types.CapAckV1 | types.CapHandoffV1 | types.CapLabelsV1
 
 // begin does what Start promises. What it has started is ended by Stop.
 func (m *Manager) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("parti: not started: its context had ended before: %w", err)
+	}
 	m.checkReconnects()
 	buckets, err := m.findBuckets(ctx)
 	if err != nil {
@@ -53,62 +55,6 @@ func (m *Manager) begin(ctx context.Context) error {
 	case <-ctx.Done():
 		return m.unclaimed(ctx)
 	}
-}
-
-// unclaimed says why no worker ID was claimed before the start's deadline.
-func (m *Manager) unclaimed(ctx context.Context) error {
-	var s Status
-	m.health.fill(&s)
-	switch {
-	case s.LastError == nil:
-		return fmt.Errorf("parti: no worker ID claimed: %w", ctx.Err())
-	case kv.IsTimeout(s.LastError), errors.Is(s.LastError, kv.ErrUnavailable):
-		return fmt.Errorf("%w: no worker ID claimed: %w: %w", ErrNoServer, ctx.Err(), s.LastError)
-	}
-	return fmt.Errorf("parti: no worker ID claimed: %w: %w", ctx.Err(), s.LastError)
-}
-
-// findBuckets creates or verifies the buckets. It repeats what time may cure until ctx ends.
-func (m *Manager) findBuckets(ctx context.Context) (kv.Buckets, error) {
-	retry := backoff.New(50*time.Millisecond, time.Second)
-	began := time.Now()
-	for {
-		call, cancel := context.WithTimeout(ctx, 5*time.Second)
-		buckets, err := kv.EnsureBuckets(call, m.js, m.bucketConfig())
-		cancel()
-		if err == nil || final(err) {
-			return buckets, err
-		}
-		m.set.Logger.Warn("waiting for NATS", "error", err)
-		m.health.fail(err)
-		if time.Since(began) >= m.set.StartTimeout {
-			m.health.degrade(causeStart, fmt.Sprintf("the start waits for NATS: %v", err))
-		}
-		if backoff.Sleep(ctx, retry.Next()) == nil {
-			continue
-		}
-		if !kv.IsTimeout(err) && !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrNoServer) {
-			return kv.Buckets{}, fmt.Errorf("parti: NATS refuses, until the start's deadline: %w", err)
-		}
-		return kv.Buckets{}, fmt.Errorf("%w until the start's deadline: check the address and that the server runs, or use "+
-			"parti.WithWaitForServer to wait: %w", ErrNoServer, err)
-	}
-}
-
-func (m *Manager) bucketConfig() kv.BucketConfig {
-	return kv.BucketConfig{
-		Namespace: m.set.Namespace, HeartbeatTTL: m.set.HeartbeatTTL, Replicas: m.set.Replicas, Storage: m.set.Storage, Logger: m.set.Logger,
-	}
-}
-
-// final reports whether an error of the start will not go away by waiting.
-func final(err error) bool {
-	for _, f := range []error{ErrConnectionClosed, ErrServerTooOld, ErrJetStreamDisabled, ErrPermission, ErrForeignBucket, ErrInvalidConfig} {
-		if errors.Is(err, f) {
-			return true
-		}
-	}
-	return false
 }
 
 // assemble makes the parts. The first claim, or the error that forbids one, is sent to claimed.
@@ -320,7 +266,8 @@ func (m *Manager) fail(err error) {
 //
 // When ctx ends first, Stop stops waiting for handlers: those that have returned are released at once, the others when their lease has run
 // out, and the error wraps [ErrDrainTimeout] and names them. If more than 64 have not returned, which is what a heartbeat can name, all are
-// released then. All errors are joined.
+// released then. It does not wait for hooks any more then, and names one that has not returned. Where the connection is closed there is no
+// goodbye, and the error wraps [ErrConnectionClosed]. All errors are joined.
 //
 // A handler or hook must not wait for Stop, since Stop waits for it: call it from a goroutine of its own there.
 //
@@ -340,13 +287,13 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 		case <-m.stopped:
 			return m.stopErr
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("parti: the Stop that was called first has not ended: %w", ctx.Err())
 		}
 	}
 	m.health.setPhase(types.StateStopping, "stop")
 	err := invalid
 	if p != nil {
-		err = errors.Join(err, m.leave(ctx, p, grace))
+		err = errors.Join(err, m.unsaid(m.leave(ctx, p, grace)))
 	}
 	m.cancel()
 	m.jobs.Wait()
@@ -356,14 +303,34 @@ func (m *Manager) Stop(ctx context.Context, opts ...StopOption) error {
 	}
 	m.health.setPhase(types.StateStopped, reason)
 	m.health.settle()
-	told := m.hooks.Wait(ctx)
-	if err := m.runtime.Told(ctx); told == nil {
-		told = err
-	}
-	m.stopErr = errors.Join(err, told)
+	m.stopErr = errors.Join(err, m.told(ctx))
 	m.changes.close()
 	close(m.stopped)
 	return m.stopErr
+}
+
+// unsaid says of a goodbye that failed that there was no connection for it.
+func (m *Manager) unsaid(err error) error {
+	if err == nil || !m.js.Conn().IsClosed() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrConnectionClosed, err)
+}
+
+// told waits for the hooks. Where ctx ends first it names what it waits for.
+func (m *Manager) told(ctx context.Context) error {
+	var errs []error
+	if err := m.hooks.Wait(ctx); err != nil {
+		if name, _ := m.calling.Load().(string); name != "" {
+			errs = append(errs, fmt.Errorf("parti: the hook %s has not returned: %w", name, err))
+		} else {
+			errs = append(errs, fmt.Errorf("parti: not all hooks have been called yet: %w", err))
+		}
+	}
+	if err := m.runtime.Told(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("parti: the hook OnOwnership has not returned: %w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // leave gives back what the worker has, and ends the parts in the order in which they depend on each other.

@@ -30,7 +30,8 @@ type Manager struct {
 	health  *health
 	alarm   *alarm
 	changes *broadcaster
-	hooks   *lane.Lanes // one, without a name
+	hooks   *lane.Lanes   // one, without a name
+	calling *atomic.Value // the name of the hook that is called; empty or nil: none is
 	lease   *heartbeat.Lease
 	runtime *ownership.Runtime
 
@@ -129,8 +130,10 @@ func checkSource(source types.PartitionSource) error {
 }
 
 func build(js jetstream.JetStream, source types.PartitionSource, strategy types.AssignmentStrategy, set settings) *Manager {
+	calling := &atomic.Value{}
+	set.hooks = set.hooks.watched(calling)
 	m := &Manager{
-		set: set, js: js, source: source, strategy: strategy,
+		calling: calling, set: set, js: js, source: source, strategy: strategy,
 		stopped: make(chan struct{}), ready: make(chan struct{}), lease: heartbeat.NewLease(set.timing()),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -186,7 +189,7 @@ func (m *Manager) call(f func()) {
 // Errors that time may cure (no server, no JetStream leader yet) are retried until ctx ends, or for the configured StartTimeout
 // where it has no deadline; the error is [ErrNoServer] then. [ErrServerTooOld], [ErrJetStreamDisabled], [ErrPermission],
 // [ErrForeignBucket], [ErrNoPartitions], [ErrWorkerIDTaken] and [ErrConnectionClosed] are final. ctx bounds the start only: its end
-// does not stop a Manager that has started.
+// does not stop a Manager that has started. A start that is given up, because ctx is cancelled, returns its error.
 func (m *Manager) Start(ctx context.Context) error {
 	m.mu.Lock()
 	switch m.phase {

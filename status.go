@@ -141,7 +141,9 @@ func (h *health) claimed(reason string) {
 func (h *health) lead(term uint64) {
 	h.update("no longer leading", func() {
 		h.term, h.leader = term, types.CalculatorIdle
-		delete(h.degraded, causeListing)
+		for _, c := range []string{causeListing, causeOrders, causeHold, causePublish} {
+			delete(h.degraded, c)
+		}
 	})
 }
 
@@ -154,10 +156,10 @@ func (h *health) setCalculator(term uint64, s types.CalculatorState, reason stri
 	})
 }
 
-func (h *health) degradeLeader(term uint64, reason string) {
+func (h *health) degradeLeader(term uint64, cause, reason string) {
 	h.update(reason, func() {
 		if term == h.term {
-			h.degraded[causeListing] = reason
+			h.degraded[cause] = reason
 		}
 	})
 }
@@ -270,6 +272,7 @@ func drainError(runs []types.Run) error {
 	if len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return fmt.Errorf("%w: %s: they are released when their lease has run out; let handlers return when their context ends",
+	return fmt.Errorf("%w: %s: they are released when their lease has run out; let handlers return when their context "+
+		"ends; the hooks OnAssigned and OnRevoked count as part of them",
 		ErrDrainTimeout, strings.Join(names, ", "))
 }

@@ -23,7 +23,7 @@ var errRecovered = errors.New("assignment: not behind any more")
 // A worker is behind from the moment at which this leader first saw it with an applied version below the present commit's, on this
 // process's clock, for as long as that version stays the same: who makes progress is slow, not stuck. One with runs that have not returned,
 // whether or not its heartbeat can name them, is draining, which is not behind: it may have to repeat an older version. Those that leave
-// are not audited.
+// are not audited, and neither are those whose keys are there and of which nothing was heard for longer than a key lives: they are dead.
 type audit struct {
 	next   time.Time
 	lags   map[types.Holder]lag
@@ -37,11 +37,11 @@ type lag struct {
 }
 
 // look takes in a view, and returns those that are behind for as long as calls for eviction.
-func (a *audit) look(cfg *Config, view View, version int64, now time.Time) (stuck []types.Holder) {
+func (a *audit) look(cfg *Config, r *roster, view View, version int64, now time.Time) (stuck []types.Holder) {
 	lags := make(map[types.Holder]lag)
 	a.behind = nil
 	for id, m := range view.Members {
-		if !lagging(&m.Heartbeat, version) || m.Unreadable {
+		if !lagging(&m.Heartbeat, version) || m.Unreadable || r.unheard(&m, now) {
 			continue
 		}
 		h := m.Holder()
@@ -81,7 +81,7 @@ func (l *loop) audit(now time.Time, until func(time.Time)) {
 	l.audits.next = now.Add(l.cfg.AuditInterval)
 	until(l.audits.next)
 	before := l.audits.behind
-	stuck := l.audits.look(l.cfg, l.c.monitor.Workers(), l.committed.Version, now)
+	stuck := l.audits.look(l.cfg, l.roster, l.c.monitor.Workers(), l.committed.Version, now)
 	if !slices.Equal(before, l.audits.behind) {
 		l.cfg.Logger.Warn("workers behind the commit", "version", l.committed.Version, "workers", l.audits.behind)
 		l.cfg.Metrics.WorkersBehind(len(l.audits.behind))

@@ -30,7 +30,8 @@ type CommitPublisher interface {
 //
 // One loop goroutine owns all state and never waits for anything but events: the source, the strategy, the store and the
 // publisher run in goroutines of their own with deadlines. Whatever fails there is retried with backoff, and the last commit stays
-// in force meanwhile. The loop ends by itself only when leadership is lost, when the strategy has failed
+// in force meanwhile. Nothing is decided before the first listing of the workers and that of the orders. What does not end is told (OnListing,
+// OnOrders, OnSource, OnPublish, OnHold), for the owner to judge whether somebody else should lead. The loop ends by itself only when leadership is lost, when the strategy has failed
 // MaxStrategyFailures times in a row, or on a panic; then OnStepDown tells the owner to give up the lead, so that another
 // process tries.
 //
@@ -93,7 +94,8 @@ type CalculatorStatus struct {
 	SourceSuspicious bool
 	// StrategyFailures counts the failures of the strategy in a row.
 	StrategyFailures int
-	// HungCalls is the number of calls of the source and the strategy that exceeded their time and have not returned.
+	// HungCalls is the number of calls of the source and the strategy that exceeded their time and have not returned, those of earlier
+	// calculators with the same Config.LeftBehind included.
 	HungCalls int
 	// RecoveryUntil, where not zero: the store was in trouble lately. No death is acted on until then, nor a change of the source that nobody
 	// has asked for.
@@ -127,6 +129,7 @@ func NewCalculator(cfg Config) (*Calculator, error) {
 		sourceSaid: make(chan struct{}, 1),
 		done:       make(chan struct{}),
 	}
+	c.source.left, c.watch.left, c.strategy.left = &cfg.LeftBehind.source, &cfg.LeftBehind.watch, &cfg.LeftBehind.strategy
 	if cfg.Control != nil {
 		c.desk = newDesk(&c.cfg, func() { poke(c.nudge) })
 	}
@@ -268,10 +271,6 @@ func (c *Calculator) SubscribeToStateChanges() (<-chan types.CalculatorState, fu
 // Status returns a snapshot, which is not changed any more.
 func (c *Calculator) Status() CalculatorStatus {
 	s := *c.status.Load()
-	for _, hung := range []bool{c.strategy.hung(), c.source.hung()} {
-		if hung {
-			s.HungCalls++
-		}
-	}
+	s.HungCalls = c.cfg.LeftBehind.count()
 	return s
 }

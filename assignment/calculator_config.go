@@ -76,6 +76,9 @@ type Config struct {
 	// made until it has returned.
 	SourceTimeout   time.Duration
 	StrategyTimeout time.Duration
+	// LeftBehind, where a process makes several calculators one after the other, bounds the calls that it leaves behind: while 4 of a kind
+	// have not returned, each other one fails at once. Default: one of its own.
+	LeftBehind *LeftBehind
 	// MaxStrategyFailures is how many failures of the strategy in a row this process leads through (5).
 	MaxStrategyFailures int
 	// PublishTimeout bounds the making of one commit, payloads included (30 s).
@@ -105,6 +108,14 @@ type Config struct {
 	// OnSource, if set, is called after each look at the source in the same way: with nil where it answered, believed or not. It is called by the
 	// loop, and must return at once.
 	OnSource func(err error, failed int, since time.Time)
+	// OnPublish, if set, is called in the same way after each attempt at a commit, reading the last one included: with nil where a commit was
+	// made, or where after failures none is needed any more. It is called by the loop, and must return at once.
+	OnPublish func(err error, failed int, since time.Time)
+	// OnOrders, if set, is called in the same way after each listing of the orders, up to the first that succeeds, before which nothing is decided.
+	// It is called from one goroutine, and must return at once.
+	OnOrders func(err error, failed int, since time.Time)
+	// OnHold, if set, is called by the loop with each look at the workers: what is held because of troubles with the store. It must return at once.
+	OnHold func(Hold)
 	// OnTrouble, if set, is called with each new failure of the source, of the strategy, or of a commit. It must not block.
 	OnTrouble func(error)
 	// OnStepDown, if set, is called once when the calculator has ended by itself, with the reason: the lead must be given up. It
@@ -152,6 +163,9 @@ func (cfg *Config) setDefaults() {
 	set(&cfg.DrainPatience, time.Minute)
 	if cfg.MaxStrategyFailures == 0 {
 		cfg.MaxStrategyFailures = 5
+	}
+	if cfg.LeftBehind == nil {
+		cfg.LeftBehind = new(LeftBehind)
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = types.NopMetrics{}

@@ -42,6 +42,7 @@ func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
 	switch {
 	case reason == "":
 		l.c.sm.ReturnToIdle()
+		l.needless(s)
 	case now.Before(at):
 		until(at)
 		if window {

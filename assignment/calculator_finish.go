@@ -67,6 +67,7 @@ func (l *loop) decided(r jobResult) error {
 			l.timing.lastJoins = now
 		}
 		l.scratch = false
+		l.attempts.tell(l.cfg.OnPublish, nil)
 		if len(r.reissue) > 0 {
 			l.timing.lost.reissued(now)
 		}
@@ -133,7 +134,15 @@ func (l *loop) failed(r jobResult) error {
 	l.err, l.bootFailed = r.err, r.bootstrap
 	l.booted = false // the attempt may have landed all the same
 	l.timing.retryAt = time.Now().Add(wait)
+	l.attempts.tell(l.cfg.OnPublish, r.err)
 	return nil
+}
+
+// needless ends a row of failed attempts where there is nothing to commit. What is held back for now is still to come, so it ends nothing.
+func (l *loop) needless(s *sitting) {
+	if l.attempts.failed > 0 && s.held == 0 && l.source.deferred == nil {
+		l.attempts.tell(l.cfg.OnPublish, nil)
+	}
 }
 
 // trouble reports whether the error says that the store was out of reach.

@@ -35,7 +35,9 @@ type loop struct {
 	roster *roster
 	source sourceView
 	looks  streak // at the source, that failed
-	timing timing
+	// attempts at a commit that failed. That the last commit was read in between ends no row of them.
+	attempts streak
+	timing   timing
 
 	booted     bool // committed is what the store has, as far as is known
 	bootedAt   time.Time
@@ -209,6 +211,7 @@ func (l *loop) step(now time.Time) time.Time {
 	}
 	s := l.roster.evaluate(l.view, l.committed, now)
 	until(s.next)
+	l.tellHold(&s, now)
 	l.relist(&s, now, until)
 	l.restrain(&s, now)
 	l.limit(&s)

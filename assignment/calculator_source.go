@@ -203,7 +203,11 @@ func (c *Calculator) watchSource(ctx context.Context, s types.WatchablePartition
 func (v *sourceView) log(logger *slog.Logger, before error) {
 	switch {
 	case v.err != nil && (before == nil || before.Error() != v.err.Error()):
-		logger.Warn("source not usable; the last good list stays in force", "error", v.err)
+		what := "source not usable; the last good list stays in force"
+		if !v.known {
+			what = "source not usable; there is no list yet, so nothing is assigned"
+		}
+		logger.Warn(what, "error", v.err)
 	case v.err == nil && before != nil:
 		logger.Info("source usable again", "partitions", len(v.list.partitions))
 	}

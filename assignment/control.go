@@ -152,8 +152,15 @@ func (d *desk) run(ctx context.Context) {
 	retry := backoff.New(50*time.Millisecond, min(controlListing, d.cfg.HeartbeatTTL/4)) // nothing is decided before the first listing
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var failing streak // before the first listing that succeeds
+	known := false
 	list := func() {
-		if d.list(ctx) {
+		err := d.list(ctx)
+		if !known && ctx.Err() == nil {
+			failing.tell(d.cfg.OnOrders, err)
+			known = err == nil
+		}
+		if err == nil {
 			retry.Reset()
 			timer.Reset(controlListing)
 		} else {
@@ -198,18 +205,18 @@ func (d *desk) run(ctx context.Context) {
 }
 
 // list takes over a complete listing.
-func (d *desk) list(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.RequestTimeout)
+func (d *desk) list(parent context.Context) error {
+	ctx, cancel := context.WithTimeout(parent, d.cfg.RequestTimeout)
 	defer cancel()
 	d.mu.Lock()
 	known, highest := maps.Clone(d.papers), d.highest
 	d.mu.Unlock()
 	entries, err := d.cfg.Control.List(ctx, types.ControlPrefix+"*")
 	if err != nil {
-		if ctx.Err() == nil {
+		if parent.Err() == nil {
 			d.cfg.Logger.Warn("orders could not be listed", "error", err)
 		}
-		return false
+		return err
 	}
 	var newest uint64
 	for _, e := range entries {
@@ -227,7 +234,7 @@ func (d *desk) list(ctx context.Context) bool {
 	d.listed = true
 	d.mu.Unlock()
 	d.nudge()
-	return true
+	return nil
 }
 
 func (d *desk) drop(key string) {

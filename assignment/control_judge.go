@@ -99,6 +99,9 @@ func (l *loop) judge(r *reply, b *bench) {
 	switch {
 	case r.Kind == types.ControlUndrain:
 		r.State, r.Reason = types.ControlDone, "it may be given partitions"
+		if !alive && slice == nil {
+			r.Reason = fmt.Sprintf("no live worker has the ID %q; one that comes may be given partitions", r.Worker)
+		}
 		return
 	case !alive && (r.Kind != types.ControlDrain || slice == nil):
 		refuse("unknown worker: no live worker has the ID %q", r.Worker)

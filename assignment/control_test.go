@@ -3,6 +3,7 @@ package assignment
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,5 +38,54 @@ func TestOrdersAreListedSoonAfterAnOutage(t *testing.T) {
 			<-done
 			require.Less(t, took, testTTL/4+2*time.Second)
 		}
+	})
+}
+
+// A leader that does not know the orders decides nothing: each listing of them that fails is told and logged, until one has succeeded. After that
+// it hears of what is ordered, and a listing that fails holds up nothing.
+func TestOrdersThatCannotBeListedAreTold(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		type outcome struct {
+			err    error
+			failed int
+			since  time.Time
+		}
+		told := make(chan outcome, 100)
+		var log strings.Builder
+		cfg := Config{
+			Self: types.Holder{Worker: "w", Incarnation: "i"}, Namespace: "g", Control: e.buckets.Control, Heartbeats: e.buckets.Heartbeat,
+			HeartbeatTTL: testTTL, RequestTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			OnOrders: func(err error, failed int, since time.Time) { told <- outcome{err, failed, since} },
+		}
+		d := newDesk(&cfg, func() {})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		e.leader.Gate().Hold(natstest.FromServer)
+		go func() { defer close(done); d.run(ctx) }()
+		time.Sleep(time.Minute)
+		e.leader.Gate().Heal()
+		env.WaitFor(time.Minute, "the orders are listed", func() bool { _, listed := d.look(); return listed })
+		e.leader.Gate().Hold(natstest.FromServer)
+		time.Sleep(5 * time.Minute)
+		e.leader.Gate().Heal()
+		cancel()
+		<-done
+
+		close(told)
+		failed, first := 0, outcome{}
+		for o := range told {
+			if o.err == nil {
+				require.Empty(t, told, "nothing is told after the first success")
+				break
+			}
+			if failed++; failed == 1 {
+				first = o
+			}
+			require.Equal(t, failed, o.failed)
+			require.Equal(t, first.since, o.since)
+		}
+		require.Greater(t, failed, 5)
+		require.Greater(t, strings.Count(log.String(), "orders could not be listed"), failed, "and the later ones are logged")
 	})
 }

@@ -40,10 +40,15 @@ func sharp(known, n int) bool { return known > 0 && n*2 <= known }
 type recovery struct {
 	hold time.Duration
 	last time.Time
+	// began is the first of a row of troubles, each within hold of the one before; last is the last of them.
+	began time.Time
 }
 
 func (r *recovery) trouble(at time.Time) {
 	if at.After(r.last) {
+		if r.last.IsZero() || at.Sub(r.last) >= r.hold {
+			r.began = at
+		}
 		r.last = at
 	}
 }

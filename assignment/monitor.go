@@ -245,7 +245,7 @@ func (m *WorkerMonitor) run(ctx context.Context, sub *nats.Subscription, feed <-
 	}
 }
 
-// streak counts listings, or looks at the source, that failed in a row.
+// streak counts listings, looks at the source, or attempts at a commit, that failed in a row.
 type streak struct {
 	failed int
 	since  time.Time

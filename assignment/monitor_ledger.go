@@ -74,6 +74,7 @@ type ledger struct {
 	listed   int64
 	trouble  time.Time
 	absences absences
+	refused  map[string]bool // keys that are no worker's, and were said to be
 	// silence is after how long a plain worker that is heard again is news; 0: never.
 	silence time.Duration
 }
@@ -87,7 +88,10 @@ type workerRecord struct {
 }
 
 func newLedger(created time.Time) *ledger {
-	return &ledger{records: make(map[string]*workerRecord), past: make(map[types.Holder]types.Heartbeat), created: created, absences: newAbsences()}
+	return &ledger{
+		records: make(map[string]*workerRecord), past: make(map[types.Holder]types.Heartbeat), created: created, absences: newAbsences(),
+		refused: make(map[string]bool),
+	}
 }
 
 func (l *ledger) snapshot() View {
@@ -114,7 +118,7 @@ func (l *ledger) snapshot() View {
 func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 	id := strings.TrimPrefix(e.Key, heartbeatPrefix)
 	if err := types.ValidateWorkerID(id); err != nil {
-		return false, fmt.Errorf("key %q: %w", e.Key, err)
+		return false, l.refuse(e, err)
 	}
 	l.highest = max(l.highest, e.Revision)
 	r := l.records[id]
@@ -155,6 +159,19 @@ func (l *ledger) observe(e kv.Entry) (material bool, bad error) {
 	material = material || h.Plain() && l.silence > 0 && r.member.Seen.Sub(was.Seen) >= l.silence // taken for dead meanwhile
 	return material || was.Unreadable || was.Incarnation != h.Incarnation || was.State != h.State ||
 		was.Capabilities != h.Capabilities || was.RestartGrace != h.RestartGrace || was.Capacity != h.Capacity || !slices.Equal(was.Labels, h.Labels), nil
+}
+
+// refuse returns the error about a key that is no worker's, unless it has been said since the key is there.
+func (l *ledger) refuse(e kv.Entry, err error) error {
+	if e.Absent() {
+		delete(l.refused, e.Key)
+		return nil
+	}
+	if l.refused[e.Key] {
+		return nil
+	}
+	l.refused[e.Key] = true
+	return fmt.Errorf("key %q: %w", e.Key, err)
 }
 
 func presenceOf(op kv.Op) presence {
@@ -231,6 +248,11 @@ func (l *ledger) merge(in listing) (ok, restarted bool, bad []error) {
 		}
 		if r.listed && r.presence == alive && !r.member.Unreadable {
 			l.listed = max(l.listed, r.member.AppliedVersion)
+		}
+	}
+	for key := range l.refused {
+		if _, there := in.entries[key]; !there {
+			delete(l.refused, key)
 		}
 	}
 	l.listings++

@@ -52,9 +52,9 @@ func (p *Publisher) claim() error {
 
 // rivalry is what is known about another holder of a given ID.
 type rivalry struct {
-	nonce   string
-	renewed bool      // it has renewed the key while this process waited: it lives
-	since   time.Time // when this process first saw the nonce
+	last    kv.Entry  // the newest that was read; zero: nothing was
+	renewed bool      // the holder has written the key again while this process waited: it lives
+	since   time.Time // when this process first read last, or something older after it
 	missing time.Time // since when the key is gone without a proof that its holder is, by the marker at revision gone
 	gone    uint64
 }
@@ -142,29 +142,34 @@ func (r *rivalry) goneFor(d time.Duration, revision uint64) bool {
 	return time.Since(r.missing) >= d
 }
 
-// judge tells a holder that lives from one whose key is only not over yet.
+// judge tells a holder that lives from one whose key is only not over yet. It goes by the write, not by what was written: each heartbeat of a plain
+// worker may be the same text. The time of the write tells two buckets apart, whose revisions may be the same.
 func (r *rivalry) judge(id string, e kv.Entry) error {
 	h, err := types.DecodeHeartbeat(id, e.Value)
 	if err != nil {
 		return fmt.Errorf("%w: %q: the key holds what is no heartbeat: %w", types.ErrWorkerIDTaken, id, err)
 	}
-	nonce := h.Nonce + h.Timestamp.String()
-	if r.nonce != "" && r.nonce != nonce {
-		r.renewed = true
+	switch {
+	case e.Revision > r.last.Revision, e.Created.After(r.last.Created):
+		r.renewed = r.renewed || r.last.Revision != 0
+		r.last, r.since = e, time.Now()
+	case e.Revision != r.last.Revision || !e.Created.Equal(r.last.Created):
+		r.since = time.Now() // older: a replica that lags, which says nothing of the holder
 	}
-	if r.nonce != nonce {
-		r.nonce, r.since = nonce, time.Now()
+	holder := fmt.Sprintf("incarnation %s", h.Incarnation)
+	if h.Plain() {
+		holder = "a plain worker"
 	}
 	if r.renewed {
-		return fmt.Errorf("%w: %q is held by incarnation %s, which renewed it at %s: give every process its own ID",
-			types.ErrWorkerIDTaken, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
+		return fmt.Errorf("%w: %q is held by %s, which renewed it at %s: give every process its own ID",
+			types.ErrWorkerIDTaken, id, holder, e.Created.UTC().Format(time.RFC3339))
 	}
-	return fmt.Errorf("%w: %q is held by incarnation %s, last renewed at %s",
-		errWaiting, id, h.Incarnation, h.Timestamp.Format(time.RFC3339))
+	return fmt.Errorf("%w: %q is held by %s, last renewed at %s", errWaiting, id, holder, e.Created.UTC().Format(time.RFC3339))
 }
 
-// ranOut reports whether the key was not renewed for one HeartbeatTTL, which is its holder's lease. One that was written without a TTL, as plain
-// workers may, or before the server's clock was set back, does not expire in time. One that is renewed meanwhile is at another revision.
+// ranOut reports whether the key was not written for one HeartbeatTTL, which is its holder's lease. One that was written without a TTL, as plain
+// workers may, or before the server's clock was set back, does not expire in time. One that is renewed meanwhile is at another revision, at which
+// the claim is refused.
 func (r *rivalry) ranOut(e kv.Entry, ttl time.Duration) bool {
 	_, err := types.DecodeHeartbeat(e.Key[len(KeyPrefix):], e.Value)
 	return err == nil && !r.since.IsZero() && time.Since(r.since) >= ttl

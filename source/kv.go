@@ -80,12 +80,16 @@ var (
 // A bad argument is reported by Validate, and by every other method.
 func NewKV(js jetstream.JetStream, bucket, key string, opts ...KVOption) *KVSource {
 	s := &KVSource{js: js, bucket: bucket, key: key, reconcile: defaultReconcile, logger: slog.New(slog.DiscardHandler)}
-	for _, o := range opts {
-		o(s)
-	}
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: source.NewKV: "+format, append([]any{types.ErrInvalidConfig}, args...)...))
+	}
+	for _, o := range opts {
+		if o == nil {
+			bad("an option is nil")
+			continue
+		}
+		o(s)
 	}
 	if js == nil {
 		bad("js is nil: pass jetstream.New(conn)")
@@ -136,17 +140,25 @@ func (s *KVSource) read(ctx context.Context) (*stored, error) {
 		if err == nil {
 			return st, nil
 		}
+		if errors.Is(err, types.ErrMalformed) {
+			return nil, s.damaged(e.Revision, err)
+		}
 		if !errors.Is(err, kv.ErrNotFound) {
 			return nil, fmt.Errorf("source: %s/%s at revision %d: %w", s.bucket, s.key, e.Revision, err)
 		}
 		// A chunk is gone: the list was replaced twice since its root was read, or the replica lags behind.
 		if try == readTries {
-			return nil, fmt.Errorf("%w: source: %s/%s at revision %d: %w", types.ErrMalformed, s.bucket, s.key, e.Revision, err)
+			return nil, s.damaged(e.Revision, fmt.Errorf("%w: %w", types.ErrMalformed, err))
 		}
 		if err := backoff.Sleep(ctx, time.Duration(try)*20*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// damaged says what is wrong with what is stored, and what mends it.
+func (s *KVSource) damaged(revision uint64, err error) error {
+	return fmt.Errorf("source: %s/%s at revision %d is no list: %w; Set puts a list in its place", s.bucket, s.key, revision, err)
 }
 
 // readRoot returns the key's entry; one that is absent without a marker has revision 0.

@@ -31,6 +31,7 @@ func TestKVArguments(t *testing.T) {
 		"at least 100ms":  NewKV(js, "b", "k", WithReconcile(0)),
 		"logger is nil":   NewKV(js, "b", "k", WithLogger(nil)),
 		"letters, digits": NewKV(js, "", "k"),
+		"option is nil":   NewKV(js, "b", "k", nil),
 	} {
 		require.ErrorIs(t, s.Validate(), types.ErrInvalidConfig)
 		require.ErrorContains(t, s.Validate(), want)
@@ -148,7 +149,9 @@ func TestKVCorruptValue(t *testing.T) {
 		}
 		require.ErrorIs(t, err, want, "%q", value)
 		require.Nil(t, got)
-		require.ErrorIs(t, s.Add(t.Context(), part(1)), want, "what cannot be read is not written over")
+		err = s.Add(t.Context(), part(1))
+		require.ErrorIs(t, err, want, "what cannot be read is not written over")
+		require.Equal(t, want == types.ErrMalformed, strings.Contains(err.Error(), "Set puts a list in its place"), err)
 	}
 	require.ErrorIs(t, s.Set(t.Context(), part(1)), types.ErrUnsupportedSchema, "nor is a newer release's list, even by Set")
 	_, err = bucket.Put(t.Context(), "partitions", []byte("hello"))

@@ -22,7 +22,7 @@ func TestDocumentedCauses(t *testing.T) {
 	}
 	require.NotEmpty(t, want)
 	var code strings.Builder
-	for _, file := range []string{"candidacy.go", "degraded.go", "lifecycle.go", "role.go"} {
+	for _, file := range []string{"candidacy.go", "degraded.go", "lifecycle.go", "role.go", "start.go"} {
 		code.WriteString(read(t, file))
 	}
 	_, rest, found := strings.Cut(read(t, "docs/OPERATIONS.md"), "\n### Degraded\n")

@@ -129,8 +129,26 @@ func summary(w io.Writer, v parti.View) {
 		row(w, "", "NOBODY HERE MAY LEAD: start a coordinator, or a worker that is no follower")
 	}
 	row(w, "commit", commit)
-	row(w, "workers", fmt.Sprintf("%d%s", len(v.Workers), limit))
+	row(w, "workers", members(v.Workers, limit))
 	row(w, "partitions", fmt.Sprintf("%d owned, %d parked", len(v.Partitions), len(v.Parked)))
+}
+
+// members counts those that can be given partitions, and apart from them those that cannot.
+func members(list []parti.WorkerView, limit string) string {
+	coordinators := 0
+	for _, x := range list {
+		if x.Role == parti.RoleCoordinator {
+			coordinators++
+		}
+	}
+	text := fmt.Sprintf("%d%s", len(list)-coordinators, limit)
+	switch coordinators {
+	case 0:
+		return text
+	case 1:
+		return text + ", and 1 coordinator"
+	}
+	return fmt.Sprintf("%s, and %d coordinators", text, coordinators)
 }
 
 func workers(w io.Writer, list []parti.WorkerView) {
@@ -178,12 +196,12 @@ func parked(w io.Writer, list []parti.ParkedView) {
 }
 
 func orders(w io.Writer, list []parti.OrderView) {
-	row(w, "ORDER", "WORKER", "PARTITION", "STATE", "REASON")
+	row(w, "ORDER", "WORKER", "PARTITION", "STATE", "KEY", "REASON")
 	for _, o := range list {
 		state := string(o.State)
 		if state == "" {
 			state = "open"
 		}
-		row(w, string(o.Kind), o.Worker, o.Partition, state, o.Reason+o.Fault)
+		row(w, string(o.Kind), o.Worker, o.Partition, state, o.Key, o.Reason+o.Fault)
 	}
 }

@@ -141,11 +141,8 @@ func (r *Runtime) released(id string, f types.From, v sight, asOf time.Time) boo
 	// is not renewed. A key usually expires then, but not if it was written without a TTL, or the server's clock was set back.
 	now := time.Now()
 	until, revision := now, uint64(0)
-	if own {
-		revision = v.revision
-		if !h.Plain() { // a holder whose key is gone cannot renew it; this one may have, after what was observed
-			until = asOf
-		}
+	if own { // a holder whose key is gone cannot renew it; this one may have, after what was observed
+		until, revision = asOf, v.revision
 	}
 	a, known := r.heard[f.Holder]
 	if !known || a.revision != revision {

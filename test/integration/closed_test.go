@@ -24,12 +24,14 @@ func TestClosedConnectionEndsTheManager(t *testing.T) {
 		w.Client.Conn().Close()
 		g.WaitFor(ttl, "the Manager ends", func() bool { return w.Manager.State() == parti.StateStopped })
 		s := w.Manager.Status()
-		require.ErrorIs(t, w.StopWithin(context.Background()), nats.ErrConnectionClosed, "there was no way to say goodbye")
+		err := w.StopWithin(context.Background())
+		require.ErrorIs(t, err, nats.ErrConnectionClosed, "there was no way to say goodbye")
+		require.ErrorIs(t, err, parti.ErrConnectionClosed)
 		require.Zero(t, s.Running)
 		require.Zero(t, s.LeaseLeft)
 		require.ErrorIs(t, s.LastError, parti.ErrConnectionClosed)
 		require.ErrorIs(t, w.Manager.Start(context.Background()), parti.ErrStopped)
-		_, err := w.Manager.Drain(context.Background())
+		_, err = w.Manager.Drain(context.Background())
 		require.ErrorIs(t, err, parti.ErrStopped)
 		others := g.Live()[:0:0]
 		for _, o := range g.Live() {

@@ -55,6 +55,24 @@ func TestDrainedWorkerKnows(t *testing.T) {
 	}, fast, grouptest.Partitions(20))
 }
 
+// An undrain for an ID that nobody has is done, and its answer says that nobody has it.
+func TestUndrainOfNobody(t *testing.T) {
+	grouptest.Bubble(t, func(g *grouptest.Group) {
+		op := newOperator(g)
+		settled(g, 2)
+		undrain := func(worker string) string {
+			ctx, cancel := limited(5 * time.Second)
+			defer cancel()
+			a, err := parti.Undrain(ctx, op.js, grouptest.Namespace, worker)
+			require.NoError(t, err)
+			require.Equal(t, parti.ControlDone, a.State)
+			return a.Reason
+		}
+		require.Contains(t, undrain("pod-77"), `no live worker has the ID "pod-77"`)
+		require.Equal(t, "it may be given partitions", undrain("pod-1"))
+	}, fast)
+}
+
 // An order that was refused drains nobody.
 func TestRefusedDrainIsNotShown(t *testing.T) {
 	grouptest.Bubble(t, func(g *grouptest.Group) {
