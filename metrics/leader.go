@@ -6,9 +6,19 @@ import (
 	"github.com/partigo/parti/types"
 )
 
+// gauge sets gauges of a leader, unless this process leads no more: the leader's work winds down after the lead has been lost, and reports
+// meanwhile.
+func (m *Manager) gauge(set func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lead {
+		set()
+	}
+}
+
 // CalculatorStateChanged implements [types.Metrics].
 func (m *Manager) CalculatorStateChanged(_, to types.CalculatorState, _ string) {
-	m.calculator.only(to.String())
+	m.gauge(func() { m.calculator.only(to.String()) })
 }
 
 // Rebalanced implements [types.Metrics].
@@ -19,10 +29,10 @@ func (m *Manager) Rebalanced(reason string, took time.Duration, moved int, err e
 }
 
 // WorkersSeen implements [types.Metrics].
-func (m *Manager) WorkersSeen(n int) { m.workers.set(float64(n)) }
+func (m *Manager) WorkersSeen(n int) { m.gauge(func() { m.workers.set(float64(n)) }) }
 
 // PartitionsParked implements [types.Metrics].
-func (m *Manager) PartitionsParked(n int) { m.parked.set(float64(n)) }
+func (m *Manager) PartitionsParked(n int) { m.gauge(func() { m.parked.set(float64(n)) }) }
 
 // StrategyFailed implements [types.Metrics].
 func (m *Manager) StrategyFailed(error) { m.strategyFailed.add(1) }
@@ -31,26 +41,28 @@ func (m *Manager) StrategyFailed(error) { m.strategyFailed.add(1) }
 func (m *Manager) SourceFailed(error) { m.sourceFailed.add(1) }
 
 // WorkersBehind implements [types.Metrics].
-func (m *Manager) WorkersBehind(n int) { m.behind.set(float64(n)) }
+func (m *Manager) WorkersBehind(n int) { m.gauge(func() { m.behind.set(float64(n)) }) }
 
 // WorkerEvicted implements [types.Metrics].
 func (m *Manager) WorkerEvicted(string) { m.evicted.add(1) }
 
 // WorkersDamped implements [types.Metrics].
-func (m *Manager) WorkersDamped(n int) { m.damped.set(float64(n)) }
+func (m *Manager) WorkersDamped(n int) { m.gauge(func() { m.damped.set(float64(n)) }) }
 
 // WorkersStandingBy implements [types.Metrics].
-func (m *Manager) WorkersStandingBy(n int) { m.standby.set(float64(n)) }
+func (m *Manager) WorkersStandingBy(n int) { m.gauge(func() { m.standby.set(float64(n)) }) }
 
 // LabelPool implements [types.Metrics]. A label that nobody carries and that nothing is parked for is not shown.
 func (m *Manager) LabelPool(label string, workers, parked int) {
-	if workers == 0 && parked == 0 {
-		m.labelWorkers.drop(label)
-		m.labelParked.drop(label)
-		return
-	}
-	m.labelWorkers.set(float64(workers), label)
-	m.labelParked.set(float64(parked), label)
+	m.gauge(func() {
+		if workers == 0 && parked == 0 {
+			m.labelWorkers.drop(label)
+			m.labelParked.drop(label)
+			return
+		}
+		m.labelWorkers.set(float64(workers), label)
+		m.labelParked.set(float64(parked), label)
+	})
 }
 
 // CommitPublished implements [types.Metrics].

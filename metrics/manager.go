@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/partigo/parti/types"
@@ -14,6 +15,9 @@ type Manager struct {
 	// methods that are added to the interface later are not measured until this package knows them
 	types.NopMetrics
 	set set
+
+	mu   sync.Mutex // guards lead, and orders what the leader's work reports with the end of the term
+	lead bool       // this process leads
 
 	state, stateChanges          vec
 	heartbeats, heartbeatFailed  vec
@@ -104,6 +108,9 @@ func (m *Manager) HeartbeatSent(took time.Duration, err error) {
 
 // LeaderChanged implements [types.Metrics].
 func (m *Manager) LeaderChanged(leading bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lead = leading
 	if leading {
 		m.leading.set(1)
 		m.terms.add(1)

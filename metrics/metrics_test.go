@@ -79,6 +79,7 @@ func registry(t *testing.T, cs ...prometheus.Collector) *prometheus.Registry {
 func TestEveryMethodIsMeasured(t *testing.T) {
 	m, c := NewManager("g"), NewConsumer("g")
 	r := registry(t, m, c, NewManager("h"), NewConsumer("h"))
+	m.LeaderChanged(true)
 	callEach(t, r, m, reflect.TypeFor[types.Metrics]())
 	c.PartitionAssigned(7, 3)
 	c.Lag(7, 3)
@@ -89,6 +90,7 @@ func TestEveryMethodIsMeasured(t *testing.T) {
 func TestConventions(t *testing.T) {
 	m, c := NewManager("g"), NewConsumer("g")
 	r := registry(t, m, c)
+	m.LeaderChanged(true)
 	callEach(t, r, m, reflect.TypeFor[types.Metrics]())
 	c.PartitionAssigned(7, 3)
 	c.Buffered(7, 1, 2)
@@ -115,34 +117,44 @@ func TestState(t *testing.T) {
 	want("degraded")
 }
 
-// What only the leader knows is shown while it leads.
+// What only the leader knows is shown while it leads: not before, and not after, when the leader's work winds down and still reports.
 func TestLeaderGaugesEndWithTheTerm(t *testing.T) {
 	m := NewManager("g")
 	r := registry(t, m)
 	names := []string{
 		"parti_leader_state", "parti_leader_live_workers", "parti_leader_parked_partitions", "parti_leader_workers_behind",
-		"parti_leader_workers_held_back", "parti_leader_label_workers", "parti_leader_label_parked_partitions",
+		"parti_leader_workers_held_back", "parti_leader_workers_standing_by", "parti_leader_label_workers", "parti_leader_label_parked_partitions",
 	}
 	count := func() int {
 		n, err := testutil.GatherAndCount(r, names...)
 		require.NoError(t, err)
 		return n
 	}
+	report := func() {
+		m.CalculatorStateChanged(types.CalculatorIdle, types.CalculatorScaling, "x")
+		m.WorkersSeen(3)
+		m.PartitionsParked(0)
+		m.WorkersBehind(1)
+		m.WorkersDamped(0)
+		m.WorkersStandingBy(2)
+		m.LabelPool("gpu", 1, 0)
+		m.LabelPool("old", 0, 4)
+	}
+	report()
 	require.Zero(t, count())
-	m.LeaderChanged(true)
-	m.CalculatorStateChanged(types.CalculatorIdle, types.CalculatorScaling, "x")
-	m.WorkersSeen(3)
-	m.PartitionsParked(0)
-	m.WorkersBehind(1)
-	m.WorkersDamped(0)
-	m.LabelPool("gpu", 1, 0)
-	m.LabelPool("old", 0, 4)
-	require.Equal(t, 9, count())
-	m.LabelPool("old", 0, 0)
-	require.Equal(t, 7, count())
-	m.LeaderChanged(false)
-	require.Zero(t, count())
-	require.Equal(t, 1.0, testutil.ToFloat64(m.terms.c.WithLabelValues()))
+	for term := 1.0; term <= 2; term++ {
+		m.LeaderChanged(true)
+		require.Zero(t, count(), "nothing is left of an earlier term")
+		report()
+		require.Equal(t, 10, count())
+		m.LabelPool("old", 0, 0)
+		require.Equal(t, 8, count())
+		m.LeaderChanged(false)
+		require.Zero(t, count())
+		report()
+		require.Zero(t, count())
+		require.Equal(t, term, testutil.ToFloat64(m.terms.c.WithLabelValues()))
+	}
 }
 
 // Gauges of a partition disappear with it, also when a report comes late.

@@ -55,13 +55,14 @@ type coordinator struct {
 	poll time.Duration
 	c    *client
 
-	mu      sync.Mutex // guards told and what is written to c.out
+	mu      sync.Mutex // guards told, kept and what is written to c.out
 	told    map[string]string
+	kept    map[string]bool // groups that keep looks after
 	running sync.WaitGroup
 }
 
 func defineCoordinator(fs *flag.FlagSet) action {
-	k := &coordinator{told: map[string]string{}}
+	k := &coordinator{told: map[string]string{}, kept: map[string]bool{}}
 	fs.BoolVar(&k.all, "all", false, "lead all groups of the account, also those that appear later")
 	fs.IntVar(&k.maxWorkers, "max-workers", -1, "give partitions to `N` workers of a group at most; 0: to all; negative: as the workers say")
 	fs.IntVar(&k.partitions, "partitions", 0, "the partitions are the numbers 0 to `N`-1")
@@ -120,19 +121,17 @@ func (k *coordinator) run(ctx context.Context, names []string) error {
 		case <-ctx.Done():
 		}
 	})
-	kept := map[string]bool{}
 	for {
 		if k.all {
 			var err error
 			if names, err = k.groups(ctx); err != nil {
-				k.tell("", err)
+				k.tell("", notLed, err)
 			}
 		}
 		for _, ns := range names {
-			if kept[ns] {
+			if !k.take(ns) {
 				continue
 			}
-			kept[ns] = true
 			k.running.Go(func() {
 				if err := k.keep(ctx, ns); err != nil {
 					cancel(err)
@@ -168,21 +167,51 @@ func (k *coordinator) wait(ctx context.Context) bool {
 	}
 }
 
+// take makes the caller look after the group; false: somebody does.
+func (k *coordinator) take(ns string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	taken := k.kept[ns]
+	k.kept[ns] = true
+	return !taken
+}
+
+// forget ends what take began.
+func (k *coordinator) forget(ns string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.kept, ns)
+	delete(k.told, ns)
+}
+
+// What tell says that becomes of a group.
+const (
+	notLed      = "not led"
+	ledAsBefore = "led as before: what the workers say now cannot be followed"
+)
+
 // tell logs what is wrong with a group, once.
-func (k *coordinator) tell(ns string, err error) {
+func (k *coordinator) tell(ns, what string, err error) {
 	text := err.Error()
 	k.mu.Lock()
 	known := k.told[ns] == text
 	k.told[ns] = text
 	k.mu.Unlock()
 	if !known {
-		k.log.Warn("not led", "group", ns, "error", err)
+		k.log.Warn(what, "group", ns, "error", err)
 	}
+}
+
+// cured makes tell log what it has logged before, should it come again.
+func (k *coordinator) cured(ns string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.told, ns)
 }
 
 // keep leads one group until ctx ends, with a new Manager whenever the spec has changed. The error of a group that was named and has never been
 // led is returned: whoever named it is there to read it. Any other is told, and the group looked at again later: time may cure it, and the other
-// groups need their leader.
+// groups need their leader. With -all a group that is gone is left: run finds it when it is there again.
 func (k *coordinator) keep(ctx context.Context, ns string) error {
 	for patient := k.all; ; {
 		led, err := k.lead(ctx, ns)
@@ -194,8 +223,11 @@ func (k *coordinator) keep(ctx context.Context, ns string) error {
 			continue
 		case !patient:
 			return err
+		case k.all && errors.Is(err, parti.ErrNoGroup):
+			k.forget(ns)
+			return nil
 		}
-		k.tell(ns, err)
+		k.tell(ns, notLed, err)
 		if !k.wait(ctx) {
 			return nil
 		}
@@ -257,14 +289,15 @@ func (k *coordinator) changed(ctx context.Context, ns string, spec *groupspec.Sp
 	}
 	now, err := readSpec(ctx, buckets.Control)
 	switch {
-	case err != nil, now == nil, spec != nil && now.Same(*spec):
+	case err != nil, now == nil:
+		return false
+	case spec != nil && now.Same(*spec):
+		k.cured(ns)
 		return false
 	}
 	// A spec that cannot be followed changes nothing: the last one that could stays in force.
-	_, sourceErr := k.source(ctx, k.c.js, ns, buckets.Control, now)
-	_, placeErr := k.placement(ns, now)
-	if err := errors.Join(sourceErr, placeErr); err != nil {
-		k.tell(ns, err)
+	if _, err := k.made(ctx, k.c.js, ns, buckets, now); err != nil {
+		k.tell(ns, ledAsBefore, err)
 		return false
 	}
 	return true

@@ -14,6 +14,7 @@ import (
 	"github.com/partigo/parti/internal/groupspec"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/kv"
+	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -98,7 +99,8 @@ func TestCoordinatorKeepsTheOtherGroups(t *testing.T) {
 	revision, err := buckets.Control.Put(t.Context(), groupspec.Key, value, told.Revision, 0)
 	require.NoError(t, err)
 	b.WaitFor(30*time.Second, "it says so", func() bool { return strings.Contains(errs.String(), "LeaderLease is 1.5s") })
-	require.Contains(t, errs.String(), "not led")
+	require.Contains(t, errs.String(), "led as before")
+	b.WaitFor(30*time.Second, "it leads by the last spec that it could follow", func() bool { return bad.Refresh(t.Context()) == nil })
 
 	good2 := b.worker("good", numbers(5), strategy.Sticky(), follower)
 	b.waitOwned(5, good, good2)
@@ -108,6 +110,41 @@ func TestCoordinatorKeepsTheOtherGroups(t *testing.T) {
 	bad2 := b.worker("bad", numbers(4), strategy.Sticky(), follower)
 	b.waitOwned(4, bad, bad2)
 	require.Equal(t, exitDone, end())
+}
+
+// With -all a group that is gone is looked for by nobody, and led when it is there again.
+func TestCoordinatorForgetsWhatIsGone(t *testing.T) {
+	b := newBench(t)
+	own := source.Func(func(context.Context) ([]types.Partition, error) {
+		return []types.Partition{types.NewPartition("0")}, nil
+	})
+	follower := parti.WithRole(parti.RoleFollower)
+	w := b.worker("tmp", own, strategy.Sticky(), follower)
+	_, errs, _ := b.background("coordinator", "-all", "-poll", "100ms")
+	b.WaitFor(30*time.Second, "it leaves it alone", func() bool { return strings.Contains(errs.String(), "code of its own") })
+	b.stop(w)
+
+	admin := b.Connect("admin")
+	const list = "$JS.API.STREAM.LIST"
+	asked := make(chan *nats.Msg, 10_000) // in the order in which the server got it
+	for _, subject := range []string{list, "$JS.API.STREAM.INFO.KV_tmp-heartbeat"} {
+		_, err := admin.Conn().ChanSubscribe(subject, asked)
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"KV_tmp-heartbeat", "KV_tmp-control"} {
+		require.NoError(t, admin.JS().DeleteStream(t.Context(), name))
+	}
+	lists := 0 // since it last looked for the group
+	b.WaitFor(30*time.Second, "it only looks which groups there are", func() bool {
+		for len(asked) > 0 {
+			if lists++; (<-asked).Subject != list {
+				lists = 0
+			}
+		}
+		return lists >= 4
+	})
+	b.waitOwned(2, b.worker("tmp", numbers(2), strategy.Sticky(), follower))
+	require.NotContains(t, errs.String(), parti.ErrNoGroup.Error())
 }
 
 // What a group's workers have set counts where a coordinator leads it, whether that is something, nothing or the default.

@@ -63,20 +63,25 @@ func (l *leading) manager(ctx context.Context, js jetstream.JetStream, ns string
 	if err != nil {
 		return nil, nil, err
 	}
+	m, err := l.made(ctx, js, ns, buckets, spec)
+	return m, spec, err
+}
+
+// made makes a coordinator of what the group's workers have left.
+func (l *leading) made(ctx context.Context, js jetstream.JetStream, ns string, buckets kv.Buckets, spec *groupspec.Spec) (*parti.Manager, error) {
 	from, err := l.source(ctx, js, ns, buckets.Control, spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	place, err := l.placement(ns, spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c := l.config(ns, buckets, spec)
-	m, err := parti.NewManager(js, from, place, parti.WithConfig(c))
+	m, err := parti.NewManager(js, from, place, parti.WithConfig(l.config(ns, buckets, spec)))
 	if err != nil {
-		return nil, nil, cannot(ns, "%w", err)
+		return nil, cannot(ns, "%w", err)
 	}
-	return m, spec, nil
+	return m, nil
 }
 
 func open(ctx context.Context, js jetstream.JetStream, ns string) (kv.Buckets, error) {

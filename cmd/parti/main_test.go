@@ -200,6 +200,10 @@ func TestShowAndOrder(t *testing.T) {
 	code, _, errs = b.run("drain", "orders")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "name the group and the worker")
+
+	b.stop(w1)
+	b.stop(w0)
+	require.Contains(t, b.done("inspect", "orders"), "NOBODY IS ALIVE")
 }
 
 // A coordinator leads a group of followers, whose number of partitions it learns from them; it ends in good order, and follows

@@ -121,34 +121,63 @@ func summary(w io.Writer, v parti.View) {
 		limit = fmt.Sprintf(", at most %d of them with partitions", v.MaxWorkers)
 	}
 	mayLead := slices.ContainsFunc(v.Workers, func(x parti.WorkerView) bool {
-		return x.State != "" && !x.State.Gone() && !x.Plain && x.Role.MayLead()
+		return x.State != "" && alive(x) && !x.Plain && x.Role.MayLead()
 	})
 	row(w, "group", v.Namespace)
 	row(w, "leader", leader)
-	if !mayLead {
+	switch {
+	case !slices.ContainsFunc(v.Workers, alive):
+		row(w, "", "NOBODY IS ALIVE: work goes on when a worker starts")
+	case !mayLead:
 		row(w, "", "NOBODY HERE MAY LEAD: start a coordinator, or a worker that is no follower")
 	}
 	row(w, "commit", commit)
 	row(w, "workers", members(v.Workers, limit))
-	row(w, "partitions", fmt.Sprintf("%d owned, %d parked", len(v.Partitions), len(v.Parked)))
+	row(w, "partitions", fmt.Sprintf("%d owned%s, %d parked", len(v.Partitions), ownedByGone(v.Workers), len(v.Parked)))
 }
+
+// alive reports whether the worker's key holds a heartbeat, readable or not, that is no farewell.
+func alive(x parti.WorkerView) bool { return x.Fault != "" || x.State != "" && !x.State.Gone() }
 
 // members counts those that can be given partitions, and apart from them those that cannot.
 func members(list []parti.WorkerView, limit string) string {
-	coordinators := 0
+	workers, coordinators, gone := 0, 0, 0
 	for _, x := range list {
-		if x.Role == parti.RoleCoordinator {
+		switch {
+		case !alive(x):
+			gone++
+		case x.Role == parti.RoleCoordinator:
 			coordinators++
+		default:
+			workers++
 		}
 	}
-	text := fmt.Sprintf("%d%s", len(list)-coordinators, limit)
+	text := fmt.Sprintf("%d%s", workers, limit)
 	switch coordinators {
 	case 0:
-		return text
 	case 1:
-		return text + ", and 1 coordinator"
+		text += ", and 1 coordinator"
+	default:
+		text += fmt.Sprintf(", and %d coordinators", coordinators)
 	}
-	return fmt.Sprintf("%s, and %d coordinators", text, coordinators)
+	if gone > 0 {
+		text += fmt.Sprintf("; %d gone", gone)
+	}
+	return text
+}
+
+// ownedByGone says how many partitions the commit gives to workers that are gone: nobody runs those.
+func ownedByGone(list []parti.WorkerView) string {
+	n := 0
+	for _, x := range list {
+		if !alive(x) {
+			n += x.Partitions
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d by workers that are gone)", n)
 }
 
 func workers(w io.Writer, list []parti.WorkerView) {
