@@ -228,6 +228,11 @@ func (m *Manager) LabelState() (types.LabelState, bool) {
 // Refresh makes the leader, whichever worker that is, look at the partition source at once and believe what it sees. It returns
 // when the change is committed, or there was none. Without a deadline in ctx it waits 30 s at most.
 //
+// "None" is what the leader's source says. A source that reads from replicas may not show yet what was written a moment ago: source.KV
+// shows what the leader's own value of it wrote, or has heard of, but a write by another process, or through another value, may take some
+// milliseconds longer. Refresh may then return before that change is committed; the leader looks again when the source announces it. A source
+// whose revision has gone back, as that of a restored backup does, is believed after a HeartbeatTTL, for which Refresh waits.
+//
 // The error wraps [ErrSourceFailed] where the leader's source failed, and [ErrNotLeader] where nobody leads at the moment: the source is looked at
 // when somebody does. For errors.Is it is the same on every worker, whoever leads. Over a connection with nats.NoEcho no leader of that same
 // connection can be asked: that is [ErrNotLeader] as well.

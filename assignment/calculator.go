@@ -11,16 +11,21 @@ import (
 	"github.com/partigo/parti/types"
 )
 
-// CommitPublisher is what the calculator needs of an AssignmentPublisher. It is called by one goroutine at a time.
+// CommitPublisher is what the calculator needs of an AssignmentPublisher. It is called by one goroutine at a time, except for the sweeps.
 type CommitPublisher interface {
 	// Bootstrap reads the present commit; nil where there is none.
 	Bootstrap(ctx context.Context) (*plan.State, error)
 	// StartFromScratch gives up a commit that Bootstrap reported as ErrCommitUnreadable: the next state replaces it.
 	StartFromScratch() error
+	// LastCommit returns the commit that Bootstrap read or Publish made last; nil where there is none.
+	LastCommit() *types.AssignmentCommit
 	// NextVersion returns a version above all that were ever used, as far as is known here and from seen.
 	NextVersion(seen ...int64) int64
 	// Publish makes the state the present commit, or changes nothing: types.ErrLeadershipLost, types.ErrCommitConflict, others.
 	Publish(ctx context.Context, in PublishInput) (types.AssignmentCommit, error)
+	// SweepDue reports whether aliases are to be swept, and SweepAliases does it: what a commit's own sweep, or the leader before, left.
+	SweepDue() bool
+	SweepAliases(ctx context.Context) error
 }
 
 // Calculator is the leader's judgement: it watches the workers and the source, decides when the assignment has to change, has the
@@ -90,7 +95,7 @@ type CalculatorStatus struct {
 	Damped []string
 	// StandingBy are the workers beyond MaxWorkers, sorted.
 	StandingBy []string
-	// SourceSuspicious: the source shows so much less than before that it is not believed yet.
+	// SourceSuspicious: the source shows so much less than before, or a revision below one seen before: it is not believed yet.
 	SourceSuspicious bool
 	// StrategyFailures counts the failures of the strategy in a row.
 	StrategyFailures int
@@ -203,8 +208,9 @@ type request struct {
 	done   chan error // buffered
 }
 
-// TriggerRebalance reads the source anew, believes it whatever it says, and has the strategy decide again, ignoring windows, the
-// cooldown, and troubles of the store. It returns when the result is committed, or when there is nothing to change, or with the error that prevented it; and
+// TriggerRebalance reads the source anew, believes it however little it says, and has the strategy decide again, ignoring windows, the
+// cooldown, and troubles of the store. A source that shows a lower revision than before is read again until it shows a higher one, or for one
+// HeartbeatTTL. It returns when the result is committed, or when there is nothing to change, or with the error that prevented it; and
 // with ctx's error when that ends first, which does not take the request back.
 func (c *Calculator) TriggerRebalance(ctx context.Context) error {
 	return c.request(ctx, types.LifecycleManual)

@@ -128,6 +128,30 @@ func TestLabelSpillGrace(t *testing.T) {
 	})
 }
 
+// Nor does one that is asked for a refresh before it has decided anything.
+func TestRefreshAtATakeoverKeepsWhatHasSpilled(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		e.addPartitions(ofLabel("gpu", 4)...)
+		grace := func(c *Config) { c.LabelSpillGrace = 40 * time.Second }
+		e.fleet.join(ids(3)...)
+		e.start(grace)
+		first, s, _ := e.awaitCommit(0, 10*time.Second)
+		require.Len(t, s.Parked, 4)
+		e.fleet.ack(first.Version)
+		second, s, _ := e.awaitCommit(first.Version, time.Minute)
+		require.Empty(t, s.Parked)
+		e.fleet.ack(second.Version)
+		e.quiet(30 * time.Second)
+
+		e.start(grace) // another leader
+		require.NoError(t, e.calc.Refresh(t.Context()))
+		e.quiet(time.Minute)
+		now, _ := e.commit()
+		require.Equal(t, second.Version, now.Version)
+	})
+}
+
 // A label that changes behind a live ID moves the partitions with it.
 func TestLabelChangeBehindALiveID(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {

@@ -18,9 +18,13 @@ func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
 		l.begin(job{bootstrap: true})
 		return
 	}
+	// Before anything is decided: a new leader that is asked at once must know, too, which labels were spilled before it.
+	l.pools.see(&l.source, s.seats, l.committed, now)
 	if l.takeManual(s) {
 		return
 	}
+	due, next := l.pools.due(now)
+	until(next)
 	f := facts{
 		change:     compare(l.committed, s, l.profiles),
 		first:      l.committed == nil,
@@ -29,9 +33,8 @@ func (l *loop) act(s *sitting, now time.Time, until func(time.Time)) {
 		partitions: l.source.generation != l.generation,
 		orders:     l.roster.mandates.generation != l.orderly || s.due(),
 		strategy:   l.strategyAt,
-		targets:    s.targets,
-		ready:      s.targets + len(s.standby),
-		spill:      l.pools.overdue(l.spilled(s, now, until)),
+		ready:      s.ready(),
+		spill:      l.pools.overdue(due),
 		relief:     l.relief(s),
 	}
 	if sameSeats(s.seats, l.settled) && l.err == nil {
@@ -73,7 +76,7 @@ func (l *loop) lostCommit() bool {
 // takeManual begins a rebalance that was asked for, if the source has been read for it.
 func (l *loop) takeManual(s *sitting) bool {
 	ready := slices.ContainsFunc(l.requests, func(r *request) bool { return r.ready })
-	if s.targets == 0 { // the first who comes makes a commit anyway; what nobody waits for any more must not pile up until then
+	if s.ready() == 0 { // the first who comes makes a commit anyway; what nobody waits for any more must not pile up until then
 		l.requests = slices.DeleteFunc(l.requests, func(r *request) bool { return r.ready && r.ctx.Err() != nil })
 		return false
 	}

@@ -49,7 +49,7 @@ func (l *loop) found(r jobResult) {
 	l.scratch = l.scratch || r.scratch && r.committed == nil
 	l.takeover = l.committed != nil
 	l.settled = nil
-	l.source.adopt(l.committed)
+	l.source.adopt(l.committed, r.origin)
 	l.countParked()
 }
 
@@ -189,7 +189,7 @@ func (l *loop) status() *CalculatorStatus {
 		Behind:           l.audits.behind,
 		Damped:           l.heldBack,
 		StandingBy:       l.standby,
-		SourceSuspicious: l.source.shrink.Suspicious(),
+		SourceSuspicious: l.source.shrink.Suspicious() || l.source.seen.looks > 0,
 		StrategyFailures: l.failures,
 		RecoveryUntil:    l.roster.recovery.until(time.Now()),
 		LastError:        l.err,

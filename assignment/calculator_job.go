@@ -43,6 +43,7 @@ type jobResult struct {
 	job
 	// committed is the commit in force after the job, where err is nil.
 	committed *plan.State
+	origin    sourceOrigin // of what a bootstrap found
 	published bool
 	moved     int
 	gained    map[string]bool // workers for which others gave up partitions
@@ -66,6 +67,9 @@ func (c *Calculator) do(ctx context.Context, j job) (r jobResult) {
 	defer cancel()
 	if j.bootstrap {
 		r.committed, r.err = c.bootstrap(ctx, j.scratch)
+		if last := c.cfg.Publisher.LastCommit(); last != nil {
+			r.origin = sourceOrigin{last.SourceRevision, last.SourceRevisionKnown}
+		}
 		return r
 	}
 	c.rebalance(ctx, j, &r)
@@ -116,7 +120,7 @@ func (c *Calculator) rebalance(ctx context.Context, j job, r *jobResult) {
 	}
 	aliases, tooLarge := c.aliases(next.State, j.seats)
 	if len(tooLarge) > 0 {
-		j.seats = withoutWorkers(j.seats, tooLarge)
+		j.seats = c.bounded(j.seats, tooLarge, j.committed)
 		c.rebalance(ctx, j, r)
 		return
 	}

@@ -198,14 +198,6 @@ func (p *labelPools) report(c *Calculator, seats []seat, committed *plan.State) 
 	}
 }
 
-// spilled returns the labels that do not bind any more.
-func (l *loop) spilled(s *sitting, now time.Time, until func(time.Time)) map[string]bool {
-	l.pools.see(&l.source, s.seats, l.committed, now)
-	due, next := l.pools.due(now)
-	until(next)
-	return due
-}
-
 // relief reports whether somebody is new, or newly labelled or larger, who may have what is parked.
 func (l *loop) relief(s *sitting) bool {
 	return l.parked > 0 && slices.ContainsFunc(s.seats, func(w seat) bool {

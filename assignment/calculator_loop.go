@@ -34,6 +34,7 @@ type loop struct {
 	view   View
 	roster *roster
 	source sourceView
+	sweeps sweeps
 	looks  streak // at the source, that failed
 	// attempts at a commit that failed. That the last commit was read in between ends no row of them.
 	attempts streak
@@ -136,6 +137,8 @@ func (c *Calculator) runLoop(parent context.Context) (err error) {
 			l.looked(o)
 		case r := <-c.requests:
 			l.requested(r)
+		case err := <-l.sweeps.done:
+			l.sweeps.swept(err)
 		case r := <-l.jobs:
 			if err := l.finish(r); err != nil {
 				return err
@@ -158,6 +161,7 @@ func (c *Calculator) newLoop(ctx context.Context) *loop {
 		repaired: make(chan repair), jobs: make(chan jobResult, 1), seen: make(chan lookup, 1),
 		roster:        newRoster(&c.cfg, c.monitor.Released),
 		source:        newSourceView(&c.cfg),
+		sweeps:        newSweeps(),
 		timing:        timing{cfg: &c.cfg},
 		retry:         backoff.New(firstJobRetry, lastJobRetry),
 		strategyRetry: backoff.New(c.cfg.SourceInterval/6, c.cfg.SourceInterval),
@@ -203,6 +207,7 @@ func (l *loop) step(now time.Time) time.Time {
 		}
 		return next
 	}
+	l.sweep(now, until)
 	if !l.sighted(now, until) || !l.orders() {
 		return next
 	}

@@ -14,7 +14,7 @@ func TestLostCommitsAreSpacedOut(t *testing.T) {
 	tm := timing{cfg: &Config{}}
 	now := time.Now()
 	began, n := now, 0
-	lost := facts{lost: true, targets: 1}
+	lost := facts{lost: true, ready: 1}
 	for now.Sub(began) < time.Hour {
 		reason, at, _ := tm.decide(lost, now)
 		require.Equal(t, types.LifecycleRecovery, reason)

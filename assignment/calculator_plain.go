@@ -56,9 +56,9 @@ func (s *sitting) limitPlain() {
 	})
 }
 
-// aliases returns the writes that tell the plain workers what they own under the state. tooLarge are those whose slice does not
-// fit into a plain value.
-func (c *Calculator) aliases(s *plan.State, seats []seat) (writes []kv.Write, tooLarge map[string]bool) {
+// aliases returns the writes that tell the plain workers what they own under the state. tooLarge says of those whose slice does not fit into a
+// plain value about how many partitions would.
+func (c *Calculator) aliases(s *plan.State, seats []seat) (writes []kv.Write, tooLarge map[string]overflow) {
 	plain := make(map[string]bool)
 	for i := range seats {
 		// One that is only held is not seen now, but what it reads must say what the commit says.
@@ -73,11 +73,11 @@ func (c *Calculator) aliases(s *plan.State, seats []seat) (writes []kv.Write, to
 		}
 		data, err := record.EncodeAlias(slice.Worker, s.Version, slice.Entries)
 		if err != nil {
-			c.cfg.Logger.Error("a plain worker gets nothing", "worker", slice.Worker, "partitions", len(slice.Entries), "error", err)
 			if tooLarge == nil {
-				tooLarge = make(map[string]bool)
+				tooLarge = make(map[string]overflow)
 			}
-			tooLarge[slice.Worker] = true
+			n := len(slice.Entries)
+			tooLarge[slice.Worker] = overflow{n, int(0.9 * record.MaxAlias * float64(n) / float64(len(data))), err}
 			continue
 		}
 		writes = append(writes, kv.Write{Key: record.AliasKey(slice.Worker), Value: data, Any: true})
@@ -85,7 +85,37 @@ func (c *Calculator) aliases(s *plan.State, seats []seat) (writes []kv.Write, to
 	return writes, tooLarge
 }
 
-// withoutWorkers returns the seats of the others.
-func withoutWorkers(seats []seat, ids map[string]bool) []seat {
-	return slices.DeleteFunc(slices.Clone(seats), func(s seat) bool { return ids[s.Worker.Worker] })
+// overflow is a slice of n partitions that does not fit into an alias, which about fit of them would, with a margin.
+type overflow struct {
+	n, fit int
+	err    error
+}
+
+// bounded returns the seats with the capacities of workers whose aliases were too large bounded to what fits, so that the rest goes to others or
+// is parked. As many as a worker has already it keeps, if these fit: a bound that wavers would take away what runs. One whose slice no
+// capacity bounds loses its seat.
+func (c *Calculator) bounded(seats []seat, tooLarge map[string]overflow, committed *plan.State) []seat {
+	has := make(map[string]int)
+	if committed != nil {
+		for i := range committed.Slices {
+			has[committed.Slices[i].Worker] = len(committed.Slices[i].Entries)
+		}
+	}
+	var out []seat
+	for _, s := range seats {
+		if o, is := tooLarge[s.Worker.Worker]; is {
+			most := o.fit
+			if n := has[s.Worker.Worker]; n < o.n {
+				most = max(most, n)
+			}
+			if s.Capacity.Partitions > 0 && s.Capacity.Partitions <= most {
+				c.cfg.Logger.Error("a plain worker gets nothing", "worker", s.Worker.Worker, "error", o.err)
+				continue
+			}
+			c.cfg.Logger.Warn("a plain worker gets no more than its alias holds", "worker", s.Worker.Worker, "partitions", most, "error", o.err)
+			s.Capacity.Partitions = most
+		}
+		out = append(out, s)
+	}
+	return out
 }

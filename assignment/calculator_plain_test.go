@@ -1,6 +1,7 @@
 package assignment
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -74,4 +75,52 @@ func TestPlainWorkerUnderADrain(t *testing.T) {
 	require.Len(t, s.seats, 1)
 	require.Equal(t, "q", s.seats[0].Worker.Worker)
 	require.Equal(t, 1, s.targets)
+}
+
+// Where a worker's alias gets too large, that worker gets what fits, and what fits nowhere is parked, until there is somebody for it. What runs
+// stays where it is.
+func TestPlainWorkersBeyondTheirAliases(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		var list []types.Partition
+		for i := range 1500 { // 500 on each are some 400 KiB, 750 are 600
+			list = append(list, types.NewPartition(fmt.Sprintf("%0240d", i)))
+		}
+		e.source.mu.Lock()
+		e.source.list = list
+		e.source.mu.Unlock()
+		workers := []string{"p", "q", "r"}
+		e.fleet.join(workers...)
+		plain := func(h *types.Heartbeat) { h.Incarnation, h.Capabilities, h.State = "", 0, types.WorkerActive }
+		e.fleet.change(plain, workers...)
+		e.start()
+		c, s, _ := e.awaitCommit(0, 10*time.Second)
+		require.Zero(t, c.ParkedCount)
+		before := e.owners(s)
+		e.quiet(11 * time.Second)
+
+		e.fleet.leave("r")
+		c, s, _ = e.awaitCommit(c.Version, time.Minute)
+		require.Equal(t, workers[:2], workersOf(s))
+		after := e.owners(s)
+		for p, w := range before {
+			require.True(t, w == "r" || after[p] == w, "what runs stays")
+		}
+		for _, sl := range s.Slices {
+			require.Greater(t, len(sl.Entries), 500)
+			require.True(t, e.hasAlias(sl.Worker))
+		}
+		require.Equal(t, len(list), len(after)+len(s.Parked))
+		require.NotEmpty(t, s.Parked)
+		for _, p := range s.Parked {
+			require.Equal(t, "no worker has room", p.Reason)
+		}
+		require.NoError(t, e.calc.TriggerRebalance(t.Context())) // decides the same
+		require.Equal(t, c.Version, e.calc.CurrentVersion())
+
+		e.fleet.join("r")
+		e.fleet.change(plain, "r")
+		c, _, _ = e.awaitCommit(c.Version, time.Minute)
+		require.Zero(t, c.ParkedCount)
+	})
 }

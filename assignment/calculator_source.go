@@ -25,8 +25,7 @@ const (
 // sourceList is an observation of the source: valid partitions, sorted by ID.
 type sourceList struct {
 	partitions []types.Partition
-	revision   uint64
-	revisioned bool
+	sourceOrigin
 }
 
 func (l sourceList) sameAs(o sourceList) bool {
@@ -70,6 +69,7 @@ type sourceView struct {
 	// deferred is what is believed as well, and waits for the end of a recovery grace to become the list; nil: nothing waits.
 	deferred *sourceList
 	shrink   *Credibility
+	seen     revisions
 	asked    bool // there has been an outcome
 	running  bool
 	stale    bool // the source has said that it changed since the running look began, which may have missed it
@@ -80,13 +80,20 @@ type sourceView struct {
 }
 
 func newSourceView(cfg *Config) sourceView {
-	return sourceView{shrink: NewCredibility(sourceConfirmations), retry: backoff.New(firstSourceRetry, max(firstSourceRetry, cfg.SourceInterval))}
+	return sourceView{
+		shrink: NewCredibility(sourceConfirmations), retry: backoff.New(firstSourceRetry, max(firstSourceRetry, cfg.SourceInterval)),
+		seen: revisions{patience: cfg.HeartbeatTTL},
+	}
 }
 
-// adopt takes the partitions of the last commit for the source's, if nothing is known of that yet: they are what its list is
-// compared with, and what goes on while it fails.
-func (v *sourceView) adopt(s *plan.State) {
-	if v.known || s == nil {
+// adopt takes the partitions of the last commit for the source's, if nothing is known of that yet, or only something older: they are what its
+// list is compared with, and what goes on while it fails. from is where the commit has them from.
+func (v *sourceView) adopt(s *plan.State, from sourceOrigin) {
+	if s == nil {
+		return
+	}
+	newer := v.seen.raise(from)
+	if v.known && !(newer && v.list.olderThan(from)) {
 		return
 	}
 	var ps []types.Partition
@@ -101,21 +108,31 @@ func (v *sourceView) adopt(s *plan.State) {
 		}
 	}
 	if list, err := newSourceList(ps); err == nil {
-		v.known, v.list = true, list
+		list.sourceOrigin = from
+		v.known, v.list, v.next = true, list, time.Time{}
 		v.generation++
+		if v.deferred != nil && v.deferred.olderThan(from) {
+			v.deferred = nil
+		}
 	}
 }
 
 // take judges a lookup. vouched: somebody asked for it, who knows what the source should say. had: there was something to lose
-// even if no list is known. held: a change that nobody has asked for is deferred.
-func (v *sourceView) take(l lookup, vouched, had, held bool, interval time.Duration) {
+// even if no list is known. held: a change that nobody has asked for is deferred. It reports whether the list is taken for an old one, and so not
+// believed whoever asked.
+func (v *sourceView) take(l lookup, vouched, had, held bool, interval time.Duration) (old bool) {
 	now := time.Now()
 	v.asked, v.err = true, l.err
 	if l.err != nil {
 		v.next = now.Add(v.retry.Next())
-		return
+		return false
 	}
 	v.retry.Reset()
+	if highest := v.seen.highest; v.seen.look(l.list.sourceOrigin, now) {
+		v.err = fmt.Errorf("%w: the source is at revision %d, %d was seen before; looking again", types.ErrSuspiciousObservation, l.list.revision, highest)
+		v.next = now.Add(suspicionInterval)
+		return true
+	}
 	before, n := len(v.believed().partitions), len(l.list.partitions)
 	if !v.known && had {
 		before = 1
@@ -125,15 +142,16 @@ func (v *sourceView) take(l lookup, vouched, had, held bool, interval time.Durat
 	} else if !v.shrink.Observe(before, n) {
 		v.err = fmt.Errorf("%w: the source lists %d partitions, %d were known; looking again", types.ErrSuspiciousObservation, n, before)
 		v.next = now.Add(suspicionInterval)
-		return
+		return false
 	}
 	v.shrink.Reset()
 	v.next = now.Add(interval)
 	if held && !vouched && v.known && !v.list.sameAs(l.list) {
 		v.deferred = &l.list
-		return
+		return false
 	}
 	v.accept(l.list)
+	return false
 }
 
 // look calls the source once.
@@ -234,7 +252,7 @@ func (l *loop) looked(o lookup) {
 	l.source.running = false
 	vouched := slices.ContainsFunc(l.requests, func(r *request) bool { return !r.ready && r.after < o.number })
 	before, end := l.source.err, l.sourceHeld(time.Now())
-	l.source.take(o, vouched, l.view.Applied > 0, !end.IsZero(), l.cfg.SourceInterval)
+	old := l.source.take(o, vouched, l.view.Applied > 0, !end.IsZero(), l.cfg.SourceInterval)
 	l.source.log(l.cfg.Logger, before)
 	l.looks.tell(l.cfg.OnSource, o.err)
 	var keep []*request
@@ -244,13 +262,14 @@ func (l *loop) looked(o lookup) {
 		case o.err != nil:
 			r.done <- o.err
 			continue
+		case old: // the request waits for a look that is not
 		default:
 			r.ready = true
 		}
 		keep = append(keep, r)
 	}
 	l.requests = keep
-	if l.source.stale || slices.ContainsFunc(keep, func(r *request) bool { return !r.ready }) {
+	if l.source.stale || slices.ContainsFunc(keep, func(r *request) bool { return !r.ready && r.after >= o.number }) {
 		l.source.next, l.source.stale = time.Time{}, false
 	}
 }

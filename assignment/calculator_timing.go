@@ -87,7 +87,6 @@ type facts struct {
 	partitions bool // the source changed
 	orders     bool // an operator wants a change
 	strategy   time.Time
-	targets    int
 	ready      int  // targets, and those that stand by
 	spill      bool // nobody has carried a label for its grace
 	relief     bool // who joins may have what is parked
@@ -102,7 +101,7 @@ func (f facts) inPlace() bool {
 func (t *timing) decide(f facts, now time.Time) (reason string, at time.Time, window bool) {
 	since(&t.urgentSince, f.urgent(), now)
 	since(&t.windowSince, f.joined+f.relabelled > 0, now)
-	if f.targets == 0 {
+	if f.ready == 0 { // where all that live stand by for workers that are back soon, a commit is due all the same: it has their graces
 		return "", time.Time{}, false
 	}
 	switch {

@@ -40,12 +40,14 @@ type CommitGCConfig struct {
 	// Retention is how long a value is kept although nothing refers to it, on the server's clock; 0 means
 	// [DefaultPayloadGCRetention].
 	Retention time.Duration
-	// KeepCommits is how many of the latest commits stay readable whatever their age; 0 means [DefaultPayloadGCKeepCommits].
+	// KeepCommits is how many of the latest commits stay readable, as long as the store has their logs: for PublisherConfig.KeepLog. 0 means
+	// [DefaultPayloadGCKeepCommits].
 	KeepCommits int
 	// MaxGarbage bounds the values that wait for the end of their retention; of more, the oldest are deleted before. 0 means
 	// [DefaultPayloadGCMaxGarbage].
 	MaxGarbage int
-	// Applied, where not nil, returns the versions that live workers have applied: what these commits refer to is kept.
+	// Applied, where not nil, returns the versions that live workers have applied: what these commits refer to is kept, as long as the store has
+	// their logs.
 	Applied func() []int64
 	// Metrics and Logger are the publisher's where nil.
 	Metrics types.PublisherMetrics
@@ -94,7 +96,7 @@ func (c *CommitGCConfig) setDefaults() {
 
 // CommitGC deletes what no commit needs any more: payloads, shards, parked lists and chunks that nothing refers to and whose
 // retention is over, and commit logs beyond those that are kept. It keeps what these refer to: the last commit, the logs of
-// the latest KeepCommits versions, the versions that live workers have applied, and publishes under way.
+// the latest KeepCommits versions and of those that live workers have applied, as long as these logs are there, and publishes under way.
 //
 // Only the present leader deletes, since every deletion is part of a batch that renews its lease; and only once this term has
 // made a commit, because until then its idea of the last commit may be a stale read. A term that commits nothing makes no

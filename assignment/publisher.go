@@ -128,9 +128,6 @@ type AssignmentPublisher struct {
 	// batch admits one user of the committer at a time, so that a deletion names the version that is current when it lands.
 	batch chan struct{}
 
-	// aliases has the keys of the aliases that the last commit of this term wrote; nil before there was one. It belongs to Publish.
-	aliases map[string]bool
-
 	mu sync.Mutex // guards what follows; never held over an operation on the store
 	// last is the commit to build on; nil before Bootstrap.
 	last *commitBase
@@ -147,7 +144,11 @@ type AssignmentPublisher struct {
 	pending        map[string]struct{}
 	pendingVersion int64
 	rebalanced     time.Time
-	lost           error // why this term is over; nil while it lasts
+	// aliases has the keys of the aliases that the last commit of this term wrote; nil before there was one.
+	aliases map[string]bool
+	// sweepsDue counts the reasons to sweep the aliases, the beginning of the term being the first, and swept those that were dealt with.
+	sweepsDue, swept int
+	lost             error // why this term is over; nil while it lasts
 }
 
 // commitBase is a commit to build on, or the knowledge that there is none. It is immutable once published in the publisher.
@@ -169,7 +170,7 @@ func NewAssignmentPublisher(cfg PublisherConfig) (*AssignmentPublisher, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &AssignmentPublisher{cfg: cfg, highest: cfg.HighestVersion, batch: make(chan struct{}, 1)}, nil
+	return &AssignmentPublisher{cfg: cfg, highest: cfg.HighestVersion, batch: make(chan struct{}, 1), sweepsDue: 1}, nil
 }
 
 // Store returns the control bucket.

@@ -61,14 +61,28 @@ func TestAliasesOfAPlan(t *testing.T) {
 		{Worker: at("big", ""), plain: true}, {Worker: at("go", "i")}, {Worker: at("held", ""), held: true}, {Worker: at("js", ""), plain: true},
 	}
 	writes, tooLarge := c.aliases(state, seats)
-	require.Equal(t, map[string]bool{"big": true}, tooLarge)
+	require.Len(t, tooLarge, 1)
+	big := tooLarge["big"]
+	require.Equal(t, 3000, big.n)
+	data, err := record.EncodeAlias("big", 7, state.Slices[0].Entries[:big.fit])
+	require.NoError(t, err)
+	require.Greater(t, len(data), record.MaxAlias*4/5)
 	require.Len(t, writes, 2)
 	require.Equal(t, "assignment.held", writes[0].Key)
 	a, err := record.DecodeAlias(writes[1].Value)
 	require.NoError(t, err)
 	require.Equal(t, "js", a.WorkerID)
 	require.Len(t, a.Partitions, 2)
-	require.Len(t, withoutWorkers(seats, tooLarge), 3)
+
+	// It gets what fits, or what it has if that fits too; where that bounds nothing, it loses its seat.
+	capacity := func(seats []seat, committed *plan.State) int {
+		return c.bounded(seats, tooLarge, committed)[0].Capacity.Partitions
+	}
+	require.Equal(t, big.fit, capacity(seats, nil))
+	require.Equal(t, big.fit, capacity(seats, &plan.State{Slices: []plan.Slice{slice("big", "", big.n)}}))
+	require.Equal(t, big.fit+7, capacity(seats, &plan.State{Slices: []plan.Slice{slice("big", "", big.fit+7)}}))
+	require.Equal(t, seats[1:], c.bounded(c.bounded(seats, tooLarge, nil), tooLarge, nil))
+	require.Zero(t, seats[0].Capacity.Partitions)
 
 	var s sitting
 	for i := range maxPlain + 5 {

@@ -86,7 +86,8 @@ func (p *AssignmentPublisher) publish(ctx context.Context, in PublishInput) (typ
 	if err := p.writeCommit(ctx, draft, next, in.Extra); err != nil {
 		return none, err
 	}
-	p.sweepAliases(ctx, in.Extra)
+	p.noteAliases(in.Extra)
+	_ = p.SweepAliases(ctx) // what fails stays due
 	return *p.LastCommit(), nil
 }
 
@@ -185,6 +186,11 @@ func (p *AssignmentPublisher) end(err error) {
 // remove deletes entries at the revisions that they were seen at, all or none, if the term still lasts and the last commit is
 // still known for certain.
 func (p *AssignmentPublisher) remove(ctx context.Context, entries []kv.Entry) error {
+	return p.delete(ctx, entries, true)
+}
+
+// delete is remove where certain, and else needs no certainty about the last commit.
+func (p *AssignmentPublisher) delete(ctx context.Context, entries []kv.Entry, certain bool) error {
 	writes := make([]kv.Write, len(entries))
 	for i, e := range entries {
 		writes[i] = kv.Write{Key: e.Key, Expect: e.Revision, Delete: true}
@@ -196,7 +202,7 @@ func (p *AssignmentPublisher) remove(ctx context.Context, entries []kv.Entry) er
 		return ctx.Err()
 	}
 	last := p.base()
-	if last == nil || !last.proved {
+	if last == nil || last.commit == nil || certain && !last.proved {
 		return fmt.Errorf("%w, or not this term's", ErrNotBootstrapped)
 	}
 	_, err := p.cfg.Committer.Commit(ctx, p.cfg.Term, last.commit.Version, uuid.NewString(), writes)

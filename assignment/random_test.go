@@ -197,7 +197,7 @@ func (g *randomGroup) step() (bool, error) {
 	due, _ := g.pools.due(g.now)
 	f := facts{
 		change: compare(g.state, &s, g.known), first: g.state == nil, partitions: g.decided != g.source.generation,
-		takeover: g.state != nil && g.settled == nil, targets: s.targets, spill: g.pools.overdue(due),
+		takeover: g.state != nil && g.settled == nil, ready: s.ready(), spill: g.pools.overdue(due),
 	}
 	reason, at, window := g.timing.decide(f, g.now)
 	switch {

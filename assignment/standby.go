@@ -75,6 +75,9 @@ func (l *loop) limit(s *sitting) {
 	}
 }
 
+// ready counts the workers that can be given partitions, or could if they did not stand by.
+func (s *sitting) ready() int { return s.targets + len(s.standby) }
+
 func (s *sitting) standsBy(worker string) bool {
 	_, is := slices.BinarySearch(s.standby, worker)
 	return is

@@ -3,8 +3,10 @@ package assignment
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/partigo/parti/assignment/plan"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
@@ -52,4 +54,39 @@ func TestSittingLimit(t *testing.T) {
 			require.False(t, is && w.plain, "a plain worker that stands by is not listed")
 		}
 	}
+}
+
+// While all that are not in a restart grace stand by for those that are, commits are made: with the graces, and with what the source says.
+func TestCommitsWhileAllOthersStandBy(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		e := newCalcEnv(t, env)
+		e.fleet.join(ids(3)...)
+		e.start(func(c *Config) { c.MaxWorkers = 2 })
+		first, _, _ := e.awaitCommit(0, 10*time.Second)
+		e.fleet.ack(first.Version)
+		e.fleet.change(func(h *types.Heartbeat) { h.State = types.WorkerActive }, ids(3)...)
+		e.quiet(20 * time.Second)
+		before, parked := e.counts()
+		require.Equal(t, map[string]int{"w-000": 5, "w-001": 5}, before)
+		require.Zero(t, parked)
+
+		restarts := func(h *types.Heartbeat) { h.State, h.RestartGrace = types.WorkerRestarting, 600_000 }
+		e.fleet.change(restarts, "w-000", "w-001")
+		time.Sleep(5 * time.Second)
+		c, s := e.commit()
+		require.Greater(t, c.Version, first.Version)
+		require.NotZero(t, s.Slices[0].GraceUntil)
+		require.NotZero(t, s.Slices[1].GraceUntil)
+		e.source.set(13)
+		require.NoError(t, e.calc.Refresh(t.Context()))
+		now, parked := e.counts()
+		require.Equal(t, before, now)
+		require.Equal(t, 3, parked, "w-002 stands by")
+
+		e.fleet.join("w-000", "w-001")
+		time.Sleep(5 * time.Second)
+		now, parked = e.counts()
+		require.Equal(t, map[string]int{"w-000": 7, "w-001": 6}, now)
+		require.Zero(t, parked)
+	})
 }

@@ -25,8 +25,15 @@ const (
 	lastWait  = 250 * time.Millisecond
 )
 
-// codeInFlight is what replicated streams answer while another write on the subject is in flight.
-const codeInFlight jetstream.ErrorCode = 10164
+// Error codes of the server that the client does not name.
+const (
+	// codeInFlight is what replicated streams answer while another write on the subject is in flight.
+	codeInFlight jetstream.ErrorCode = 10164
+	// codeNoStorage: a limit of the server's storage was reached.
+	codeNoStorage jetstream.ErrorCode = 10023
+	// codeNotTaken: the store did not take the message. The description says why.
+	codeNotTaken jetstream.ErrorCode = 10077
+)
 
 // attempt is one message, perhaps sent several times: always at the same revision and with the same nonce, so it is stored once at
 // most.
@@ -134,7 +141,7 @@ func (k *KV) send(ctx context.Context, key string, a *attempt) (Entry, bool, err
 	switch {
 	case answered && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == codeInFlight):
 		return Entry{}, false, nil
-	case answered && api.Code < 500, errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+	case answered && definite(api), errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		if a.lost != nil {
 			return Entry{}, false, nil // this sending was refused; an earlier one may have been stored
 		}
@@ -144,10 +151,39 @@ func (k *KV) send(ctx context.Context, key string, a *attempt) (Entry, bool, err
 	return Entry{}, false, nil
 }
 
+// definite reports whether the server says for certain that it did not store the message. What says 500 or more may have been stored,
+// but for two codes that are 503 in name only: limits are looked at before anything is stored. Package kv has the same rule in its
+// errors.go; this package does not import it, and both are to be changed together.
+func definite(api *jetstream.APIError) bool {
+	switch api.ErrorCode {
+	case codeNoStorage:
+		return true
+	case codeNotTaken:
+		switch api.Description {
+		case "maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded", tooLarge:
+			return true
+		}
+		return false // a store that was closed meanwhile: other replicas may have it
+	}
+	return api.Code < 500
+}
+
+// tooLarge is the description of codeNotTaken for a message that the store does not take because of its size.
+const tooLarge = "message too large"
+
 // refused is the error of a write of which the server, or the client, stored nothing.
 func refused(key string, err error) error {
-	if errors.Is(err, nats.ErrMaxPayload) {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: write %q: %w", types.ErrPayloadTooLarge, key, err)
+	case !errors.As(err, &api):
+	case api.ErrorCode == codeNotTaken && api.Description == tooLarge:
+		return fmt.Errorf("%w: write %q: %w", types.ErrPayloadTooLarge, key, err)
+	case api.ErrorCode == codeNotTaken:
+		return fmt.Errorf("fence: %q not written: %w: the bucket is full: raise the limits of its stream, or take them away", key, err)
+	case api.ErrorCode == codeNoStorage:
+		return fmt.Errorf("fence: %q not written: %w: the server's storage for JetStream is full: make room, or raise its limit", key, err)
 	}
 	return fmt.Errorf("fence: %q not written: %w", key, err)
 }

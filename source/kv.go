@@ -39,9 +39,10 @@ type KVSource struct {
 	logger    *slog.Logger
 	fault     error
 
-	mu    sync.Mutex // never held over a call
-	store *kv.Store
-	cache *stored // the last list read, so that an unchanged one is not decoded again
+	mu     sync.Mutex // never held over a call
+	store  *kv.Store
+	latest uint64  // revision of the key, see heard
+	cache  *stored // the last list read, so that an unchanged one is not decoded again
 }
 
 // stored is a list as it was read. It is never changed.
@@ -113,7 +114,9 @@ func NewKV(js jetstream.JetStream, bucket, key string, opts ...KVOption) *KVSour
 // Validate reports what is wrong with the arguments of NewKV. It does not ask the server.
 func (s *KVSource) Validate() error { return s.fault }
 
-// ListPartitions returns the list, sorted by ID. It may be a little stale, as reads from a replicated bucket are.
+// ListPartitions returns the list, sorted by ID. It may be a little stale, as reads from a replicated bucket are, but not older than what
+// this source has read, written, or announced by Watch before: it reads again while it is, for up to 1.3 s. What is still older then is
+// taken for a bucket that was recreated or restored.
 func (s *KVSource) ListPartitions(ctx context.Context) ([]types.Partition, error) {
 	snap, err := s.Snapshot(ctx)
 	return snap.Partitions, err
@@ -159,23 +162,6 @@ func (s *KVSource) read(ctx context.Context) (*stored, error) {
 // damaged says what is wrong with what is stored, and what mends it.
 func (s *KVSource) damaged(revision uint64, err error) error {
 	return fmt.Errorf("source: %s/%s at revision %d is no list: %w; Set puts a list in its place", s.bucket, s.key, revision, err)
-}
-
-// readRoot returns the key's entry; one that is absent without a marker has revision 0.
-func (s *KVSource) readRoot(ctx context.Context) (kv.Entry, error) {
-	store, err := s.open(ctx)
-	if err != nil {
-		return kv.Entry{}, err
-	}
-	e, err := store.Get(ctx, s.key)
-	if errors.Is(err, kv.ErrNotFound) {
-		return kv.Entry{Key: s.key, Op: kv.Delete}, nil
-	}
-	if err != nil {
-		s.reopen(store)
-		return kv.Entry{}, fmt.Errorf("source: read %s/%s: %w", s.bucket, s.key, err)
-	}
-	return e, nil
 }
 
 func (s *KVSource) decode(ctx context.Context, e kv.Entry) (*stored, error) {

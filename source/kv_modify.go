@@ -56,7 +56,8 @@ func (s *KVSource) Remove(ctx context.Context, ps ...types.Partition) error {
 	})
 }
 
-// Set replaces the list, whatever is stored, also what is no list at all.
+// Set replaces the list, whatever is stored, also what is no list at all. Only a list of a newer release stays, and the error is
+// types.ErrUnsupportedSchema.
 func (s *KVSource) Set(ctx context.Context, ps ...types.Partition) error {
 	return s.modify(ctx, true, func([]types.Partition) ([]types.Partition, error) { return ps, nil })
 }
@@ -66,7 +67,7 @@ func (s *KVSource) Set(ctx context.Context, ps ...types.Partition) error {
 // that is the same as before is not written again.
 //
 // It tries until ctx ends. A write that gets no answer is resolved, not repeated: the change takes effect once.
-// types.ErrOutcomeUnknown means that ctx ended before that was possible.
+// types.ErrOutcomeUnknown means that ctx ended before that was possible, or that the list was deleted or changed many times meanwhile.
 func (s *KVSource) Modify(ctx context.Context, change func([]types.Partition) ([]types.Partition, error)) error {
 	return s.modify(ctx, false, change)
 }
@@ -135,10 +136,11 @@ func (s *KVSource) write(ctx context.Context, before *stored, want []types.Parti
 			return err
 		}
 	}
-	revision, err := s.swap(ctx, root, before.revision, next.Nonces[0])
+	revision, err := s.swap(ctx, root, before.revision, next)
 	if err != nil {
 		return err
 	}
+	s.heard(revision)
 	if len(chunks) > 0 || len(before.chunks) > 0 || before.list != nil && len(before.list.Previous) > 0 {
 		keep := slices.Concat(next.Previous, keysOf(chunks))
 		if err := s.sweep(ctx, keep, revision); err != nil {
@@ -156,10 +158,10 @@ func keysOf(m map[string][]byte) []string {
 	return keys
 }
 
-// swap stores root over the key's revision expect and returns the new one. Without an answer it sends the same again: only one
-// of them can land, and when none does any more, somebody else's list is there, which names our write if it was built on it. In
-// that case the revision is not known, and 0.
-func (s *KVSource) swap(ctx context.Context, root []byte, expect uint64, nonce string) (uint64, error) {
+// swap stores root, which is next, over the key's revision expect and returns the new one. Without an answer it sends the same again:
+// only one of them can land, and when none does any more, somebody else's list is there, which names our write if it was built on it.
+// In that case the revision is not known, and 0.
+func (s *KVSource) swap(ctx context.Context, root []byte, expect uint64, next *list) (uint64, error) {
 	unsure := false // an earlier try may have landed
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		var revision uint64
@@ -171,7 +173,7 @@ func (s *KVSource) swap(ctx context.Context, root []byte, expect uint64, nonce s
 		case err == nil:
 			return revision, nil
 		case kv.IsConflict(err) && unsure:
-			return 0, s.landed(ctx, expect, nonce)
+			return 0, s.landed(ctx, expect, next)
 		case kv.IsConflict(err):
 			return 0, errRetry
 		case errors.Is(err, types.ErrPermission): // no use in trying again
@@ -200,13 +202,13 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", types.ErrOutcomeUnknown, err)
 }
 
-// landed returns nil if the write of that nonce is part of what is stored, and errRetry if not, now that the key is known to
-// have left revision expect. It reads until it sees that too.
-func (s *KVSource) landed(ctx context.Context, expect uint64, nonce string) error {
+// landed returns nil if the write of next is part of what is stored, and errRetry if not, now that the key is known to have left
+// revision expect. It reads until it sees that too.
+func (s *KVSource) landed(ctx context.Context, expect uint64, next *list) error {
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		st, err := s.read(ctx)
-		if err == nil && st.revision != expect {
-			return verdict(st, nonce)
+		if err == nil && st.after(expect, next) {
+			return verdict(st, next.Nonces[0])
 		}
 		if errors.Is(err, types.ErrMalformed) || errors.Is(err, types.ErrUnsupportedSchema) {
 			return unknown(err) // somebody overwrote it with something else
@@ -215,6 +217,16 @@ func (s *KVSource) landed(ctx context.Context, expect uint64, nonce string) erro
 			return unknown(errors.Join(perr, err))
 		}
 	}
+}
+
+// after reports whether st can be judged: it came after revision expect, over which next was to be written. A lower revision comes
+// from a replica that lags behind, which says nothing about next; or from a bucket that was recreated, if it holds what was written
+// later, or nothing any more.
+func (st *stored) after(expect uint64, next *list) bool {
+	if st.revision < expect {
+		return st.list == nil || st.list.Revision > next.Revision
+	}
+	return st.revision > expect
 }
 
 func verdict(st *stored, nonce string) error {

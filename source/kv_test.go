@@ -161,23 +161,24 @@ func TestKVCorruptValue(t *testing.T) {
 }
 
 func TestKVRevisionSurvivesRecreation(t *testing.T) {
-	env := single(t)
-	c, s := newKV(t, env)
-	for i := range 50 {
-		require.NoError(t, s.Add(t.Context(), part(i)))
-	}
-	before, err := s.Snapshot(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, c.JS().DeleteKeyValue(t.Context(), "config"))
-	_, err = s.ListPartitions(t.Context())
-	require.ErrorIs(t, err, kv.ErrUnavailable)
-	_, err = c.JS().CreateKeyValue(t.Context(), bucketConfig())
-	require.NoError(t, err)
-	env.WaitFor(5*time.Second, "a millisecond for each of the earlier changes", func() bool { return uint64(time.Now().UnixMilli()) > before.Revision })
-	require.NoError(t, s.Add(t.Context(), part(1)))
-	after, err := s.Snapshot(t.Context())
-	require.NoError(t, err)
-	require.Greater(t, after.Revision, before.Revision)
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		c, s := newKV(t, env)
+		for i := range 50 {
+			require.NoError(t, s.Add(t.Context(), part(i)))
+		}
+		before, err := s.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, c.JS().DeleteKeyValue(t.Context(), "config"))
+		_, err = s.ListPartitions(t.Context())
+		require.ErrorIs(t, err, kv.ErrUnavailable)
+		_, err = c.JS().CreateKeyValue(t.Context(), bucketConfig())
+		require.NoError(t, err)
+		time.Sleep(time.Second) // more than a millisecond for each of the earlier changes
+		require.NoError(t, s.Add(t.Context(), part(1)))
+		after, err := s.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, after.Revision, before.Revision)
+	})
 }
 
 func TestKVConcurrentWriters(t *testing.T) {

@@ -35,8 +35,9 @@ type watch struct {
 	source *KVSource
 	signal chan struct{}
 
-	seen     uint64 // the latest revision of the key that was signalled
-	known    bool   // seen is meaningful
+	seen     uint64    // the latest revision of the key that was signalled
+	created  time.Time // of seen: a recreated bucket may come to the same revision again
+	known    bool      // seen is meaningful
 	follower jetstream.KeyWatcher
 	cancel   context.CancelFunc // ends follower
 }
@@ -68,9 +69,9 @@ func (w *watch) run(ctx context.Context) {
 				w.stop()
 				again.Reset(watchRetry)
 			case e != nil:
-				w.saw(e.Revision())
+				w.saw(e.Revision(), e.Created())
 			case !w.known: // all that was there has been delivered, and it was nothing
-				w.saw(0)
+				w.saw(0, time.Time{})
 			}
 		case <-again.C:
 			start()
@@ -139,7 +140,7 @@ func (w *watch) updates() <-chan jetstream.KeyValueEntry {
 	return w.follower.Updates()
 }
 
-// compare reads the key's revision and reports whether it was news.
+// compare reads the key and reports whether it was news.
 func (w *watch) compare(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -150,17 +151,18 @@ func (w *watch) compare(ctx context.Context) bool {
 		}
 		return false
 	}
-	return w.saw(e.Revision)
+	return w.saw(e.Revision, e.Created)
 }
 
 // saw signals a revision that is not the latest one seen. A lower one is news too: the bucket was recreated, or the replica
-// lags, and a needless signal does no harm.
-func (w *watch) saw(revision uint64) bool {
-	if w.known && revision == w.seen {
+// lags, and a needless signal does no harm. Who looks because of the signal does not read less than revision.
+func (w *watch) saw(revision uint64, created time.Time) bool {
+	w.source.heard(revision)
+	if w.known && revision == w.seen && created.Equal(w.created) {
 		return false
 	}
 	first := !w.known
-	w.seen, w.known = revision, true
+	w.seen, w.created, w.known = revision, created, true
 	w.notify()
 	return !first
 }

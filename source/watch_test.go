@@ -164,6 +164,27 @@ func TestWatchOverRecreatedBucket(t *testing.T) {
 	})
 }
 
+// The list may come to the revision that it had before.
+func TestWatchOverRecreatedBucketOfTheSameRevision(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
+		c, s := newKV(t, env)
+		s.reconcile = 10 * time.Second
+		require.NoError(t, s.Set(t.Context(), part(1), part(2)))
+		ch, err := s.Watch(t.Context())
+		require.NoError(t, err)
+		settle(ch, time.Second)
+		recreate(t, c)
+		other := NewKV(env.Connect("b").JS(), "config", "partitions")
+		require.NoError(t, other.Set(t.Context(), part(1)))
+		next(t, ch, time.Minute)
+		requireList(t, s, part(1))
+		settle(ch, time.Minute)
+		require.NoError(t, other.Add(t.Context(), part(3)))
+		require.Less(t, next(t, ch, time.Minute), 50*time.Millisecond, "the follower must be back")
+		silent(t, ch, 10*time.Minute)
+	})
+}
+
 func TestWatchBeforeTheBucketExists(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		c := env.Connect("a")

@@ -25,7 +25,8 @@ type WatchablePartitionSource interface {
 // SourceSnapshot is a list of partitions together with the revision at which it was read.
 type SourceSnapshot struct {
 	Partitions []Partition
-	// Revision grows with every change of the list. It appears in the commit made from the list.
+	// Revision grows with every change of the list. It appears in the commit made from the list. A lower one than was seen before is taken for an
+	// old read, and believed when nothing else was seen for a HeartbeatTTL.
 	Revision uint64
 }
 

@@ -70,14 +70,7 @@ func (s *solver) refill(q *pool) {
 		if s.Owners[i] != types.NoOwner {
 			continue
 		}
-		best := types.NoOwner
-		for _, w := range q.workers {
-			better := best == types.NoOwner || s.load[w] < s.load[best]
-			if better && !slices.Contains(s.bars[i], w) && s.admits(w, 1, s.in.Partitions[i].Cost(), noLimit) {
-				best = w
-			}
-		}
-		if best != types.NoOwner {
+		if best := s.leastLoaded(q.workers, i, s.bars[i]); best != types.NoOwner {
 			delete(s.Reasons, i)
 			s.give(i, best)
 		}

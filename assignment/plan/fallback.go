@@ -8,12 +8,10 @@ import (
 	"github.com/partigo/parti/types"
 )
 
-// Fallback is the strategy for when the strategy fails: every partition stays with its owner, and those without one, or whose owner
+// Fallback is a strategy that moves nothing: every partition stays with its owner, and those without one, or whose owner
 // lacks the label, go to the least loaded worker that may have them, the costly ones first. It is deterministic. A partition that
 // no worker may have gets types.NoOwner, which [Validate] refuses; [Prepare] asks about none.
-func Fallback(in types.AssignmentInput) []int { return fallback(in, mayHave) }
-
-func fallback(in types.AssignmentInput, mayHave func(*types.Worker, *types.Partition) bool) []int {
+func Fallback(in types.AssignmentInput) []int {
 	owners := make([]int, len(in.Partitions))
 	load := make([]int64, len(in.Workers))
 	var homeless []int
@@ -38,7 +36,13 @@ func fallback(in types.AssignmentInput, mayHave func(*types.Worker, *types.Parti
 		p := &in.Partitions[i]
 		q := queues[p.Label]
 		if q == nil {
-			q = newQueue(in.Workers, p, load, mayHave)
+			var workers []int
+			for w := range in.Workers {
+				if mayHave(&in.Workers[w], p) {
+					workers = append(workers, w)
+				}
+			}
+			q = newQueue(workers, load)
 			queues[p.Label] = q
 		}
 		if w, ok := q.least(load); ok {
@@ -49,7 +53,7 @@ func fallback(in types.AssignmentInput, mayHave func(*types.Worker, *types.Parti
 	return owners
 }
 
-// queue has the workers that may have partitions of one label, the least loaded first. Loads only grow, also through other
+// queue has workers that may have the same partitions, the least loaded first. Loads only grow, also through other
 // queues; what is noted here is never above the truth, and is put right when it comes to the front.
 type queue []queued
 
@@ -58,12 +62,10 @@ type queued struct {
 	load   int64
 }
 
-func newQueue(workers []types.Worker, p *types.Partition, load []int64, mayHave func(*types.Worker, *types.Partition) bool) *queue {
+func newQueue(workers []int, load []int64) *queue {
 	q := make(queue, 0, len(workers))
-	for w := range workers {
-		if mayHave(&workers[w], p) {
-			q = append(q, queued{w, load[w]})
-		}
+	for _, w := range workers {
+		q = append(q, queued{w, load[w]})
 	}
 	heap.Init(&q)
 	return &q

@@ -75,17 +75,15 @@ func (l *leveller) room(w int) bool {
 // place gives n partitions without an owner to workers of the pool, the least loaded first. Where none has room, others may hand something
 // on to make some; what finds none even so is left out.
 func (l *leveller) place(k, n int) {
-	q := make(queue, 0, len(l.pools[k].workers))
 	load := make([]int64, len(l.count))
 	for _, w := range l.pools[k].workers {
 		load[w] = int64(l.count[w])
-		q = append(q, queued{w, load[w]})
 	}
-	heap.Init(&q)
-	for n > 0 && len(q) > 0 {
+	q := newQueue(l.pools[k].workers, load)
+	for n > 0 && q.Len() > 0 {
 		w, _ := q.least(load)
 		if !l.room(w) {
-			heap.Pop(&q)
+			heap.Pop(q)
 			continue
 		}
 		l.has[k][w]++

@@ -1,6 +1,9 @@
 package plan
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Answer says who gets what of a question: an answer of a strategy, or of several, put together by [Problem.Solve].
 type Answer struct {
@@ -18,8 +21,9 @@ type pool struct {
 	others []int
 }
 
-// pools sorts the partitions by who may have them. Labels that the same workers carry share a pool. Pools with labels come first, by
-// label: that order does not depend on how large they happen to be.
+// pools sorts the partitions by who may have them. Labels that the same workers carry share a pool. Pools with the fewest workers come first, as
+// the others have more to choose from: so they leave each other room. Among equals those with labels come first, by label. That order
+// does not depend on how many partitions they happen to have.
 func (p *Problem) pools() []*pool {
 	carriers := make(map[string][]int)
 	for i, w := range p.Strategy.Workers {
@@ -61,6 +65,7 @@ func (p *Problem) pools() []*pool {
 			byLabel[l] = of(free)
 		}
 	}
+	slices.SortStableFunc(pools, func(a, b *pool) int { return cmp.Compare(len(a.workers), len(b.workers)) })
 	var q *pool
 	for i := range p.Strategy.Partitions {
 		if l := p.Strategy.Partitions[i].Label; q == nil || l != last {

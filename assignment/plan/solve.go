@@ -27,8 +27,9 @@ const maxPasses = 64
 // # Workers in several pools
 //
 // Where partitions cost the same, what each worker is to have of each pool is computed first, as level as labels and capacity allow; see
-// leveller. Else pools are solved one after the other, those with labels first, and what a worker has from earlier ones counts: in a pool
-// it gets so much that the loads come close to each other. Either is a bound like its capacity, but only balance depends on it.
+// leveller. Else pools are solved one after the other, those with the fewest workers first, and what a worker has from earlier ones counts: in
+// a pool it gets so much that the loads come close to each other. Either is a bound like its capacity, but only balance depends on it.
+// Then room goes by the order of pools, before it goes by who had an owner.
 //
 // # Bars
 //
@@ -36,23 +37,16 @@ const maxPasses = 64
 //
 // Given its own result as the previous owners, Solve answers the same, if assign does so for each pool.
 func (p *Problem) Solve(assign func(types.AssignmentInput) ([]int, error)) (Answer, error) {
-	return p.solve(assign, true)
-}
-
-// solve is Solve; where it is not to level, workers in several pools get their bounds pool by pool.
-func (p *Problem) solve(assign func(types.AssignmentInput) ([]int, error), levels bool) (Answer, error) {
-	n, m := len(p.Strategy.Partitions), len(p.Strategy.Workers)
-	if n == 0 {
+	if len(p.Strategy.Partitions) == 0 {
 		return Answer{}, nil
 	}
-	s := solver{in: p.Strategy, previous: slices.Clone(p.Strategy.Previous), assign: assign, load: make([]int64, m), count: make([]int, m)}
-	s.Owners = slices.Repeat([]int{types.NoOwner}, n)
+	s := p.solver()
+	s.assign = assign
 	pools := p.pools()
 	s.bars = p.bars(pools)
-	if parts := split(pools, s.bars); levels {
-		if s.level = level(p.Strategy, parts); s.level != nil {
-			pools, s.bars = parts, nil // which are pools now
-		}
+	parts := split(pools, s.bars)
+	if s.level = level(p.Strategy, parts); s.level != nil {
+		pools, s.bars = parts, nil // which are pools now
 	}
 	for k, q := range pools {
 		if err := s.pool(k, q); err != nil {
@@ -62,17 +56,6 @@ func (p *Problem) solve(assign func(types.AssignmentInput) ([]int, error), level
 	copy(s.previous, p.Strategy.Previous)
 	s.relent(pools)
 	return s.Answer, nil
-}
-
-// SolveFallback answers as Solve does with Fallback as the strategy, whatever labels say within a pool. It cannot fail.
-func (p *Problem) SolveFallback() Answer {
-	a, err := p.solve(func(in types.AssignmentInput) ([]int, error) {
-		return fallback(in, func(*types.Worker, *types.Partition) bool { return true }), nil
-	}, false)
-	if err != nil {
-		panic(err) // Fallback names existing workers only
-	}
-	return a
 }
 
 type solver struct {
@@ -91,6 +74,14 @@ type solver struct {
 
 	// Of the pool in hand: what each worker may have at the end, and up to what it is given others' partitions, by worker.
 	quotas map[int]quota
+}
+
+// solver returns a solver that has given nothing to anybody.
+func (p *Problem) solver() *solver {
+	m := len(p.Strategy.Workers)
+	s := &solver{in: p.Strategy, previous: slices.Clone(p.Strategy.Previous), load: make([]int64, m), count: make([]int, m)}
+	s.Owners = slices.Repeat([]int{types.NoOwner}, len(p.Strategy.Partitions))
+	return s
 }
 
 const noLimit = math.MaxInt64
@@ -309,14 +300,15 @@ func (s *solver) take(i int) {
 }
 
 // fill gives the full workers what they had and, as far as there is room, what has no owner and what is others', and returns
-// what is left of the partitions.
+// what is left of the partitions. Bounds of level.go say who hands something on, and leave room for that: it comes before what has no owner.
 func (s *solver) fill(parts, given []int, full map[int]bool) []int {
 	for _, i := range parts { // what they had, whoever the strategy would give it to
 		if w := s.previous[i]; full[w] && s.admits(w, 1, s.in.Partitions[i].Cost(), s.most(w)) {
 			s.give(i, w)
 		}
 	}
-	for _, orphans := range []bool{true, false} {
+	orphansFirst := s.level == nil
+	for _, orphans := range []bool{orphansFirst, !orphansFirst} {
 		for j, i := range parts {
 			w := given[j]
 			if !full[w] || s.Owners[i] != types.NoOwner || orphans != (s.previous[i] == types.NoOwner) {

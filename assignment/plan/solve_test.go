@@ -213,7 +213,7 @@ func TestSolveProperties(t *testing.T) {
 	})
 }
 
-func checkLimits(t *rapid.T, in plan.Input, s *plan.State) {
+func checkLimits(t require.TestingT, in plan.Input, s *plan.State) {
 	carried := map[string]bool{}
 	room := map[string]func(cost int64) bool{}
 	workers := map[string]plan.Worker{}

@@ -40,8 +40,8 @@ func AliasKey(workerID string) string { return aliasPrefix + workerID }
 
 const aliasPrefix = "assignment."
 
-// EncodeAlias returns the alias of a worker that owns the entries. It wraps types.ErrPayloadTooLarge if that is more than
-// [MaxAlias].
+// EncodeAlias returns the alias of a worker that owns the entries. The error wraps types.ErrPayloadTooLarge if that is more than
+// [MaxAlias]; the alias is returned even so.
 func EncodeAlias(workerID string, version int64, entries []types.AssignmentEntry) ([]byte, error) {
 	a := Alias{Schema: types.CommitSchema, WorkerID: workerID, Version: version, Partitions: make([]AliasPartition, len(entries))}
 	for i := range entries {
@@ -55,7 +55,7 @@ func EncodeAlias(workerID string, version int64, entries []types.AssignmentEntry
 		return nil, malformed("alias", "%w", err)
 	}
 	if len(data) > MaxAlias {
-		return nil, fmt.Errorf("%w: the alias of %q has %d bytes for %d partitions, at most %d fit into a plain value",
+		return data, fmt.Errorf("%w: the alias of %q has %d bytes for %d partitions, at most %d fit into a plain value",
 			types.ErrPayloadTooLarge, workerID, len(data), len(entries), MaxAlias)
 	}
 	return data, nil
