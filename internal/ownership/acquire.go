@@ -103,7 +103,7 @@ func (r *Runtime) overdue() {
 
 // sight is what one fresh look at a worker's key showed.
 type sight struct {
-	expired   bool             // an expiry marker
+	expired   bool             // an expiry marker, or what is as good
 	heartbeat *types.Heartbeat // a value that could be read
 	revision  uint64           // of what is stored; 0: nothing is
 }

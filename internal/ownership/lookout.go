@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti/internal/backoff"
+	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 )
 
@@ -259,7 +260,10 @@ func (r *Runtime) observe(workers []string) bool {
 	evidence := make(map[string]sight, len(workers))
 	for _, w := range workers {
 		e, found := entries[w]
-		evidence[w] = see(w, e, found)
+		v := see(w, e, found)
+		// A key deleted one heartbeat life before this worker's own heartbeat was stored would have expired by then, by the same clock.
+		v.expired = v.expired || found && e.Op == kv.Delete && entries[self].Created.Sub(e.Created) >= r.cfg.HeartbeatTTL
+		evidence[w] = v
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -218,6 +218,9 @@ func (r *rig) put(worker string, e kv.Entry) uint64 {
 	defer r.mu.Unlock()
 	r.rev++
 	e.Key, e.Revision = "heartbeat."+worker, r.rev
+	if e.Created.IsZero() {
+		e.Created = time.Now()
+	}
 	r.keys[worker] = e
 	return r.rev
 }

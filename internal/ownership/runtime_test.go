@@ -120,6 +120,12 @@ func TestReleaseRules(t *testing.T) {
 			r.rt.Heard("other", kv.Entry{Op: op, Revision: rev})
 		}
 	}
+	deleted := func(ago time.Duration) func(*rig) { // before this worker's own heartbeat
+		return func(r *rig) {
+			rev := r.put("other", kv.Entry{Op: kv.Delete, Created: time.Now().Add(-ago)})
+			r.rt.Heard("other", kv.Entry{Op: kv.Delete, Revision: rev})
+		}
+	}
 	next := func(over types.ClaimedOver) func(*rig) {
 		return func(r *rig) {
 			h := other("o2", 0)
@@ -151,6 +157,8 @@ func TestReleaseRules(t *testing.T) {
 		{"(b) claimed over its own", next(types.ClaimedOwn), 0},
 		{"(c) claimed over nothing", next(types.ClaimedNothing), testTTL},
 		{"(c) deleted", gone(kv.Delete), testTTL},
+		{"(c) deleted too lately", deleted(testTTL - time.Millisecond), testTTL},
+		{"(c) deleted so long ago that it would have expired", deleted(testTTL), 0},
 		{"(c) vanished", func(r *rig) { r.locked(func() { delete(r.keys, "other") }); r.rt.Reconnected() }, testTTL},
 	} {
 		t.Run(c.name, func(t *testing.T) {
