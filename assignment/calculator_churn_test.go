@@ -18,6 +18,7 @@ var incarnations = flag.Int("incarnations", 1000, "how many incarnations come an
 //
 //	go test ./assignment -run TestIncarnationsComeAndGo -incarnations 5000
 func TestIncarnationsComeAndGo(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		const rounds = 50
 		each := max(1, *incarnations/rounds)

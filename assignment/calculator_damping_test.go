@@ -187,6 +187,7 @@ func TestDampingYields(t *testing.T) {
 // A rolling restart without a grace, the leader included, that begins right after everybody was given partitions of others: nobody
 // waits longer than anybody who joins.
 func TestRollingRestartIsNotDamped(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e, g := newCalcEnv(t, env), &gauges{}
 		e.source.set(60)

@@ -280,6 +280,7 @@ func TestEverybodyDiesOneStarts(t *testing.T) {
 }
 
 func TestTwoHundredWorkers(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e := newCalcEnv(t, env)
 		e.source.set(2000)

@@ -99,6 +99,7 @@ func TestTroubleBeforeTheTermCounts(t *testing.T) {
 }
 
 func TestRollingRestartMovesNothing(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e := newCalcEnv(t, env)
 		e.source.set(60)

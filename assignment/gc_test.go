@@ -158,6 +158,7 @@ func TestGCKeepsTheRetention(t *testing.T) {
 }
 
 func TestKeysStayBounded(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)
 		p, l, _ := g.leadOn(env.Connect("a"))

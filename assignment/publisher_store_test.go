@@ -142,6 +142,7 @@ func TestDamageThatCannotBeRepaired(t *testing.T) {
 }
 
 func TestChunkedPayload(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)
 		p, _, _ := g.leadOn(env.Connect("a"))

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
 // docs/ROBUSTNESS.md row 47, in virtual time: 8 → 9 → 8 readers under load, 100 partitions.
 func TestElasticChange(t *testing.T) {
+	natstest.Long(t)
 	for name, opts := range map[string][]worldOption{
 		"a consumer each": {withLayout(SpreadOver("ORDERS", "orders", 100, 25))},
 		"shared":          {withLayout(SubjectPerPartition("ORDERS", "orders", 100))},

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
 // A partition whose lag no move can even out makes no commits, once what can move away from its reader has.
 func TestLagAwareComesToRest(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		var commits, forLag atomic.Int64

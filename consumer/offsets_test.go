@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -98,6 +99,7 @@ func TestOffsetsBucketIsMadeAnew(t *testing.T) {
 
 // An Ack waits for a bucket that cannot be made anew, without noise, and succeeds when it can.
 func TestOffsetsBucketStaysAway(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(10)

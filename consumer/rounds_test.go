@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,6 +19,7 @@ func (w *world) writes() int {
 // One Reader of 100 partitions, which all have a message every 50 ms, writes 200 offsets per second and not 1,000; each message is
 // acknowledged in a write all the same, at most 500 ms later.
 func TestOffsetWritesPerSecond(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		a := w.join()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -170,6 +171,7 @@ func TestIdlePartitionHoldsNobodyBack(t *testing.T) {
 
 // Nor does one need a consumer of its own for longer than it takes to see that nothing of it is there.
 func TestIdleLaggardJoinsTheOthers(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(1)

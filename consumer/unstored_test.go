@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -80,6 +81,7 @@ const fetched = 40
 
 // Offsets cannot be stored for 10 s while messages flow, and then the reader dies: no more comes again than ten times what WithCommit says.
 func TestRepeatsAreBounded(t *testing.T) {
+	natstest.Long(t)
 	const commit, bound = 20, 200
 	for name, use := range unwaited {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +125,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 
 // A partition that was held back goes on when offsets are stored again, and nothing repeats. Meanwhile OnError and Stats tell.
 func TestHeldBackGoesOn(t *testing.T) {
+	natstest.Long(t)
 	for name, use := range unwaited {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w *world) {

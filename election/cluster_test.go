@@ -21,6 +21,7 @@ func newReplicatedGroup(t *testing.T, namespace string, lease time.Duration) *gr
 
 // Three servers, real time. The parts share one cluster.
 func TestOnThreeServers(t *testing.T) {
+	natstest.Long(t)
 	c := natstest.NewCluster(t, 3)
 	t.Run("a former leader's commit never lands", func(t *testing.T) { raceCommits(t, c) })
 	t.Run("an isolated leader", func(t *testing.T) { isolateLeader(t, c) })

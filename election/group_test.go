@@ -174,6 +174,7 @@ func (m *member) disturb(ctx context.Context, rnd *rand.Rand) {
 }
 
 func TestOneLeaderThroughAnHourOfTrouble(t *testing.T) {
+	natstest.Long(t)
 	for _, seed := range []uint64{rand.Uint64() % 1e6} {
 		natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 			g := newGroup(t)

@@ -20,6 +20,7 @@ import (
 )
 
 func TestReplicated(t *testing.T) {
+	natstest.Long(t)
 	cluster := natstest.NewCluster(t, 3)
 	cfg := memory()
 	cfg.Replicas, cfg.Storage, cfg.HeartbeatTTL = 3, jetstream.FileStorage, 2*time.Second

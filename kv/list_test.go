@@ -212,6 +212,7 @@ func TestListWhileKeysExpire(t *testing.T) {
 }
 
 func TestListCutInTheMidst(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control

@@ -37,6 +37,7 @@ func chunkKeys(t testing.TB, c *natstest.Client) map[string]kv.Entry {
 }
 
 func TestKVLargeList(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c, s := newKV(t, env)
 	ctx := t.Context()
@@ -117,6 +118,7 @@ func TestKVDamagedChunks(t *testing.T) {
 
 // Readers always see a whole list while large ones are replaced.
 func TestKVReadersAndWritersOfLargeLists(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c, s := newKV(t, env)
 	require.NoError(t, s.Set(t.Context(), noisy(0, 3_000)...))

@@ -314,6 +314,7 @@ func TestKVWithoutPermission(t *testing.T) {
 }
 
 func TestKVOnAnyBucket(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c := env.Connect("a")
 	for i, cfg := range []jetstream.KeyValueConfig{

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"go/build"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,20 +159,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// A test that .ci/run keeps from the race detector exists, so that the list does not grow old.
-func TestSkippedTestsExist(t *testing.T) {
-	homes := tests(t)
-	names := regexp.MustCompile(`\bTest\w+(\.\*)?`).FindAllString(read(t, ".ci/run"), -1)
-	require.NotEmpty(t, names)
-	for _, name := range names {
-		prefix, many := strings.CutSuffix(name, ".*")
-		if _, ok := homes[name]; !ok && !(many && slices.ContainsFunc(slices.Collect(maps.Keys(homes)), func(h string) bool { return strings.HasPrefix(h, prefix) })) {
-			t.Errorf(".ci/run: %s does not exist", name)
-		}
-	}
-}
-
-// The rule of what is not run finds what it is for.
+// The rule above does find what it is for.
 func TestNotRun(t *testing.T) {
 	here, elsewhere := home{module: ".", built: true, race: true}, home{module: "metrics", built: true, race: true}
 	slow, never := home{module: ".", built: true}, home{module: "."}

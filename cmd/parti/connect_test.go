@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,6 +43,7 @@ func slowly(t *testing.T, server string, d time.Duration) (addr string) {
 
 // -timeout is for connecting too, where nats.go alone would give up after 2 s.
 func TestConnectingTakesAsLongAsItMay(t *testing.T) {
+	natstest.Long(t)
 	b := newBench(t)
 	addr := slowly(t, strings.TrimPrefix(b.Server.URL(), "nats://"), 2500*time.Millisecond)
 	for timeout, want := range map[string]int{"1m": exitNoGroup, "1s": exitFailed} {

@@ -23,6 +23,7 @@ import (
 // A coordinator whose connection is closed for good leads nothing and could not begin to: it says so and ends with an error, so that whoever
 // runs it starts another one.
 func TestCoordinatorEndsWithItsConnection(t *testing.T) {
+	natstest.Long(t)
 	b := newBench(t)
 	w := b.worker("orders", numbers(8), strategy.Sticky(), parti.WithRole(parti.RoleFollower))
 	for _, args := range [][]string{{"orders"}, {"-all"}} {
@@ -50,6 +51,7 @@ func TestCoordinatorEndsWithItsConnection(t *testing.T) {
 
 // A login that is refused again and again, which closes a connection where nats.go is not told otherwise, is waited out.
 func TestCoordinatorOutlastsRefusedLogins(t *testing.T) {
+	natstest.Long(t)
 	lead := &server.User{Username: "lead", Password: "secret"}
 	b := bench{t: t, Env: natstest.Single(t, natstest.WithTCP(), natstest.WithServerOptions(func(o *server.Options) {
 		o.Users = []*server.User{lead, {Username: "work", Password: "secret"}}

@@ -230,6 +230,7 @@ func TestCoordinator(t *testing.T) {
 
 // A coordinator that starts together with the first worker waits for what that one leaves in the background; not for ever.
 func TestCoordinatorIsEarly(t *testing.T) {
+	natstest.Long(t)
 	b := newBench(t)
 	w := b.worker("orders", numbers(8), strategy.Sticky(), parti.WithRole(parti.RoleFollower))
 	buckets, err := kv.OpenBuckets(t.Context(), b.Connect("admin").JS(), "orders")

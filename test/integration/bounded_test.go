@@ -20,6 +20,7 @@ import (
 // Row 7: the buckets of an earlier life hold thousands of stale keys. A start lists the heartbeats, and asks for none of the stale keys by itself.
 // Time in a bubble would not show a start that does: so requests and bytes are counted.
 func TestStartOverThousandsOfStaleKeys(t *testing.T) {
+	natstest.Long(t)
 	const blobs, beats = 5000, 3000
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		ctx := context.Background()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 
 // Row 38: capacity below the number of partitions is reported and not silent; the rest runs, and what waits is placed with the next worker.
 func TestCapacityBelowTheNumberOfPartitions(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		ws := g.Start(2, parti.WithCapacity(6, 0))
 		g.WaitFor(10*time.Second, "as much as fits runs", func() bool { return g.Oracle.Idle() == 8 })

@@ -19,13 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var incarnations = flag.Int("incarnations", 140, "how many workers come and go in TestIncarnationsLeaveNothingBehind")
+var incarnations = flag.Int("incarnations", 70, "how many workers come and go in TestIncarnationsLeaveNothingBehind")
 
 // Row 39: workers come and go, each under an ID of its own, in good order and not, for days longer than anything is kept. The keys of both
 // buckets, markers included, grow with what is alive and with what the retention keeps, not with how many have been.
 //
 //	go test ./test/integration -run TestIncarnationsLeaveNothingBehind -incarnations 5000
 func TestIncarnationsLeaveNothingBehind(t *testing.T) {
+	natstest.Long(t)
 	const hours, early = 34, 26 // what is kept is kept for a day
 	each := max(2, *incarnations/hours)
 	grouptest.Bubble(t, func(g *grouptest.Group) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
@@ -12,6 +13,7 @@ import (
 // A worker comes and goes for ten minutes. Partitions of others move for it no more than once in 60 s, then 120 s, and so on; only its first
 // departure, in good order, is taken for a restart.
 func TestFlappingWorker(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(3)
 		g.WaitAllRunning(10 * time.Second)

@@ -223,6 +223,7 @@ func TestStartThatWaitsIsDegraded(t *testing.T) {
 // Row 40: writes to replicated buckets time out while reads work, since two of three servers are gone. Workers fence, say so once, and
 // come back by themselves.
 func TestWritesTimeOutWhileReadsWork(t *testing.T) {
+	natstest.Long(t)
 	c := natstest.NewCluster(t, 3)
 	var d diary
 	grouptest.OnCluster(t, c, 1, func(g *grouptest.Group) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
@@ -13,6 +14,7 @@ import (
 // Pods have new names in each deploy, and sometimes one crashes. Who is gone for so long that not even its marker is left holds nothing up: a
 // planned move takes no longer after many deploys than after the first, and no `from` remembers the departed.
 func TestDepartedWorkersHoldNothingUp(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		for deploy := range 3 {
 			old := g.Live()

@@ -102,6 +102,7 @@ func TestBlockedHookStallsNothing(t *testing.T) {
 // Row 4, the quiet half: ten minutes without a change cost no reads beyond the heartbeats, since each renewal of the leader shows
 // that the feed lives. TestSilentFeedIsNoticed in package assignment is the other half.
 func TestQuietFeedIsNotMistakenForADeadOne(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(3)
 		g.WaitAllRunning(10 * time.Second)
@@ -218,6 +219,7 @@ func TestKilledWorkerIsReplacedWithinTTL(t *testing.T) {
 
 // Rows 28 and 48 with a real group: exactly the least number of partitions moves when a worker joins.
 func TestJoinMovesTheLeast(t *testing.T) {
+	natstest.Long(t)
 	for _, c := range []struct{ partitions, workers, moves int }{{10, 2, 3}, {1000, 50, 19}} {
 		t.Run(fmt.Sprint(c.partitions), func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {

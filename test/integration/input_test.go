@@ -223,6 +223,7 @@ func TestStartOnAnOldServer(t *testing.T) {
 }
 
 func TestStartWithoutPermission(t *testing.T) {
+	natstest.Long(t)
 	for _, c := range []struct {
 		name string
 		deny server.SubjectPermission

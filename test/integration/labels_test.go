@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,7 @@ func labelState(g *grouptest.Group) types.LabelState {
 
 // Row 29: nobody may have a partition: it is parked and reported, the others run, and it runs as soon as somebody may have it.
 func TestLabelNobodyCarries(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(3)
 		g.WaitFor(10*time.Second, "the others run", func() bool { return g.Oracle.Idle() == 5 })

@@ -28,6 +28,7 @@ const (
 
 // TestGroupOfAnySize takes groups through their whole life: every partition is owned exactly once after each event.
 func TestGroupOfAnySize(t *testing.T) {
+	natstest.Long(t)
 	for _, n := range []int{3, 50, 200} {
 		if n > 50 && underRace {
 			continue

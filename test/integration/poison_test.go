@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
 	"github.com/partigo/parti/assignment/record"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/test/checker"
 	"github.com/partigo/parti/test/grouptest"
@@ -118,6 +119,7 @@ func highest(v int64) int64 {
 // A commit with a version that there cannot be is unreadable: it does not halt the group, and the leader replaces it. One with a version that is
 // absurd and possible is followed, and the group goes on from there.
 func TestCommitWithAnAbsurdVersion(t *testing.T) {
+	natstest.Long(t)
 	for _, v := range []int64{math.MaxInt64, 1 << 62, types.MaxVersion, types.MaxVersion - 1, types.MaxVersion/2 - 1, types.MaxVersion/2 - 1<<20, limit} {
 		t.Run(fmt.Sprint(v), func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {
@@ -152,6 +154,7 @@ func everybodyReady(g *grouptest.Group) bool {
 
 // A number in the leader's key that no commit has makes nobody spin, be it possible or not.
 func TestLeaderAnnouncesACommitThatIsNone(t *testing.T) {
+	natstest.Long(t)
 	for _, version := range []int64{math.MaxInt64, 1 << 62, types.MaxVersion - 1, types.MaxVersion/2 - 1, types.MaxVersion/2 - 1<<20, limit} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
@@ -73,6 +74,7 @@ func rollFleet(t *testing.T, each, more int, scenario func(g *grouptest.Group, f
 
 // Row 23: a fleet of 100 is rolled one after the other with a restart grace, leader included, and no partition ever goes to another worker.
 func TestRollingRestartWithGraceMovesNothing(t *testing.T) {
+	natstest.Long(t)
 	rollFleet(t, 5, 7, func(g *grouptest.Group, fleet []*grouptest.Worker, again func(i int) *grouptest.Worker) {
 		t := g.T
 		before := places(g)
@@ -108,6 +110,7 @@ func strangers(g *grouptest.Group, before map[string]string) (n int) {
 
 // Without a grace, only the minimum moves: what the one that stops has, and its share when it is back. What does not move never stops (row 24).
 func TestRollingRestartWithoutGraceDisturbsNobodyElse(t *testing.T) {
+	natstest.Long(t)
 	const each = 5
 	rollFleet(t, each, 0, func(g *grouptest.Group, fleet []*grouptest.Worker, again func(i int) *grouptest.Worker) {
 		t := g.T

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,7 @@ func TestLeaderWithoutASourceStepsDown(t *testing.T) {
 
 // Nobody's source answers: the lead goes round, ever more slowly, and what is assigned stays and is taken care of.
 func TestLeadGoesRoundSlowlyWithoutASource(t *testing.T) {
+	natstest.Long(t)
 	count := &counter{}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(3)
@@ -79,6 +81,7 @@ func TestLeadGoesRoundSlowlyWithoutASource(t *testing.T) {
 
 // Who alone may lead goes on without its source.
 func TestOnlyLeaderStaysWithoutASource(t *testing.T) {
+	natstest.Long(t)
 	count := &counter{}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		g.Start(1, parti.WithMetrics(count))

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
 
 // Row 43: more workers than the default limit of consumers a stream, on a server with default settings.
 func TestMoreThanAThousandWorkers(t *testing.T) {
+	natstest.Long(t)
 	const n = 1001
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		for i := range n {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
 )
@@ -12,6 +13,7 @@ import (
 // A group that waits for nothing: the first commit is made when there is a leader, each join is one of its own at once, and a label that nobody
 // carries binds nobody. It comes to rest all the same.
 func TestNoWindows(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		const soon = 300 * time.Millisecond // some exchanges with the server; without the options 2 s, and 10 s from join to join
 		g.Start(1)
