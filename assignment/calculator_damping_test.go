@@ -62,6 +62,7 @@ func settles(t *testing.T, e *calcEnv, g *admissions) {
 
 // A worker that crashes again and again under one ID: others' partitions move for it no more than once in a damping period, which doubles.
 func TestCrashLoopIsDamped(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e, g := newCalcEnv(t, env), &admissions{}
 		given := flap(t, e, g, func() {
@@ -78,6 +79,7 @@ func TestCrashLoopIsDamped(t *testing.T) {
 
 // One that leaves in good order each time: the first restart is nobody's business, then the same holds.
 func TestLeavingAgainAndAgainIsDamped(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e, g := newCalcEnv(t, env), &admissions{}
 		given := flap(t, e, g, func() {

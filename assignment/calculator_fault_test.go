@@ -18,6 +18,7 @@ import (
 // TestBrokenStrategies is row 26: the last good assignment stays, what belonged to the dead is re-homed, it is counted, and the
 // lead moves on.
 func TestBrokenStrategies(t *testing.T) {
+	natstest.Long(t)
 	forever := make(chan struct{})
 	defer close(forever)
 	cases := map[string]func(context.Context, types.AssignmentInput) ([]int, error){

@@ -80,6 +80,7 @@ func TestGCConfigNamesEveryFault(t *testing.T) {
 }
 
 func TestGCDeletesExactlyWhatNobodyNeeds(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)
 		count := &pubCounter{}
@@ -304,6 +305,7 @@ func TestGCKeepsWhatAnUndecidedCommitNeeds(t *testing.T) {
 
 // Somebody deletes values that the last commit refers to.
 func TestGCRestoresWhatIsMissing(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)
 		p, l, _ := g.leadOn(env.Connect("a"))

@@ -11,6 +11,7 @@ import (
 )
 
 func TestCommitThatCannotBeRead(t *testing.T) {
+	natstest.Long(t)
 	newer := []byte(`{"schema":2,"version":99999999999999}`)
 	cases := []struct {
 		name  string

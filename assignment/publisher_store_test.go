@@ -188,6 +188,7 @@ func TestUnknownOutcomeOfAValue(t *testing.T) {
 // The leader's process dies at any moment of a publish: the commit is the former or the new one as a whole, and the next leader
 // goes on with higher versions and moves nothing.
 func TestCrashAtEveryStepOfAPublish(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		g := newPubGroup(t, env)
 		first, _, _ := g.leadOn(env.Connect("first"))

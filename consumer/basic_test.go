@@ -72,6 +72,7 @@ func TestFetchReturnsTheSameUntilAcknowledged(t *testing.T) {
 
 // In real time, with files: a steady backlog, and one reader that leaves in the middle.
 func TestRealTime(t *testing.T) {
+	natstest.Long(t)
 	var lost atomic.Int32
 	realTime(t, func(w *world) {
 		w.create()

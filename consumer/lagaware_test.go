@@ -141,6 +141,7 @@ func TestLagAwareNewWorkerAndDeath(t *testing.T) {
 }
 
 func TestLagAwareGroup(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(5)

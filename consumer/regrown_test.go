@@ -13,6 +13,7 @@ import (
 // A server that lost the end of a stream, as in a power failure, and has other messages there when a Reader looks again: what was stored in
 // their place is not taken for what was read.
 func TestEndThatWasLostAndHasGrownAgain(t *testing.T) {
+	natstest.Long(t)
 	for name, c := range map[string]struct {
 		opts  []worldOption
 		shift bool // other partitions' messages are in the places of before

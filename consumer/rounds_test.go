@@ -115,6 +115,7 @@ func TestUnansweredWrite(t *testing.T) {
 
 // More partitions than writes may be under way at once are all stored, by one Ack.
 func TestAckOfManyPartitions(t *testing.T) {
+	natstest.Long(t)
 	const parts = 3 * maxFlights
 	bubble(t, func(w *world) {
 		w.create()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
@@ -37,6 +38,7 @@ func TestConcurrency(t *testing.T) {
 
 // WithTotalBuffer bounds what all partitions hold together, by number and by bytes, read alone or together.
 func TestTotalBuffer(t *testing.T) {
+	natstest.Long(t)
 	const room = 180 // what a message of the test may count, in bytes
 	for _, together := range []bool{false, true} {
 		for name, limit := range map[string][2]int{"messages": {80, 1 << 20}, "bytes": {50_000, 400 * room}} {
@@ -92,6 +94,7 @@ func fetchFirst(t *testing.T, ctx context.Context, m *member, n int) map[int]str
 
 // WithStart says where a partition without an offset begins; where there is one, that counts.
 func TestStartPosition(t *testing.T) {
+	natstest.Long(t)
 	for name, c := range map[string]struct {
 		at    func(between time.Time) Position
 		first string // of each partition, of 1 to 15

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,6 +27,7 @@ func consumers(w *world) (names []string) {
 }
 
 func TestSharedReading(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(30)
@@ -51,6 +53,7 @@ func TestSharedReading(t *testing.T) {
 }
 
 func TestSharedReadingStuckPartition(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(300)
@@ -108,6 +111,7 @@ func TestSharedReadingFaults(t *testing.T) {
 }
 
 func TestSharedReadingSlowerThanTheStream(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		w.create()
 		w.publish(400)

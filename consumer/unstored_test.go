@@ -158,6 +158,7 @@ func TestHeldBackGoesOn(t *testing.T) {
 
 // A hook that does not return holds back its partition, as soon as that has acknowledged as much as may be unstored, and OnError says why.
 func TestHungOnCommittedHoldsBack(t *testing.T) {
+	natstest.Long(t)
 	bubble(t, func(w *world) {
 		block := make(chan struct{})
 		told := make(chan error, 100)

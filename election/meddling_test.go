@@ -97,6 +97,7 @@ func TestLeaseThatIsAbsurd(t *testing.T) {
 
 // Memory storage: the bucket is gone after a restart, and revisions begin again.
 func TestBucketRecreated(t *testing.T) {
+	natstest.Long(t)
 	for _, told := range []bool{true, false} {
 		natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 			g := newGroup(t)

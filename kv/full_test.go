@@ -126,6 +126,7 @@ func TestFullAccount(t *testing.T) {
 // What the documentation of Batch says about an account whose storage ends in the midst of one. A server that does better makes this fail,
 // and the documentation with it.
 func TestBatchInAFullAccount(t *testing.T) {
+	natstest.Long(t)
 	for _, c := range []struct {
 		sizes   [3]int // of the batch's values; 5,000 bytes are left
 		stored  int

@@ -48,6 +48,7 @@ func TestListEmpty(t *testing.T) {
 }
 
 func TestListIsComplete(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c := env.Connect("a")
 	s := ensure(t, c, memory()).Control
@@ -125,6 +126,7 @@ func TestListHasMarkersAndLargeValues(t *testing.T) {
 
 // Keys change, expire and vanish while they are listed: every key that is there all the time must be there.
 func TestListUnderChange(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c := env.Connect("a")
 	b := ensure(t, c, memory())

@@ -92,6 +92,7 @@ func requireSorted(t testing.TB, s *KVSource, want []types.Partition) {
 }
 
 func TestKVDamagedChunks(t *testing.T) {
+	natstest.Long(t)
 	env := single(t)
 	c, s := newKV(t, env)
 	require.NoError(t, s.Set(t.Context(), noisy(1, 4_000)...))

@@ -297,6 +297,7 @@ func TestKVBucketWithSmallValues(t *testing.T) {
 }
 
 func TestKVWithoutPermission(t *testing.T) {
+	natstest.Long(t)
 	env := single(t, natstest.WithServerOptions(func(o *server.Options) {
 		o.Users = []*server.User{{Username: "admin", Password: "p"}, {Username: "reader", Password: "p", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$KV.>"}},

@@ -186,6 +186,7 @@ func TestWatchOverRecreatedBucketOfTheSameRevision(t *testing.T) {
 }
 
 func TestWatchBeforeTheBucketExists(t *testing.T) {
+	natstest.Long(t)
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		c := env.Connect("a")
 		s := NewKV(c.JS(), "config", "partitions")

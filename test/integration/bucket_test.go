@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/checker"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 // A bucket is gone, and somebody has made a stream of another kind in its place, which no worker may touch. Everybody says so, with what is
 // wrong, fences, and changes nothing in it; when the stream is gone the group makes its bucket anew and goes on.
 func TestBucketCannotBeRemade(t *testing.T) {
+	natstest.Long(t)
 	for _, which := range []string{"control", "heartbeat"} {
 		t.Run(which, func(t *testing.T) {
 			opts := []grouptest.Option{fast, grouptest.Partitions(30)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -117,6 +118,7 @@ func TestDrain(t *testing.T) {
 
 // An order binds every later leader, whether the leader that took it crashes, leaves, or is the worker that is drained.
 func TestDrainSurvivesAChangeOfLeader(t *testing.T) {
+	natstest.Long(t)
 	for name, change := range map[string]func(w *grouptest.Worker){"crash": (*grouptest.Worker).Kill, "leave": func(w *grouptest.Worker) { w.Stop() }} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {

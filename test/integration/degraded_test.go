@@ -92,6 +92,7 @@ func TestConnectionDownIsDegraded(t *testing.T) {
 // Row 42: a bucket, or both, is deleted, or deleted and made anew at once, under a live group. It is noticed, what runs goes on while
 // the lease covers it, and the group comes back to a commit of the new bucket that everybody follows.
 func TestBucketGone(t *testing.T) {
+	natstest.Long(t)
 	both := []string{"control", "heartbeat"}
 	for _, c := range []struct {
 		name   string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
@@ -115,6 +116,7 @@ func TestDrainOutlivesItsDeadline(t *testing.T) {
 
 // Row 37: a handler needs 60 s and its deadline is 10 s. The new owner waits for it, or starts under a higher epoch and says so.
 func TestHandlerNeedsLongerThanItsDeadline(t *testing.T) {
+	natstest.Long(t)
 	const stuck = "p-0003"
 	for name, timeout := range map[string]time.Duration{"waits": -1, "is forced": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -156,6 +158,7 @@ func TestHandlerNeedsLongerThanItsDeadline(t *testing.T) {
 // Two workers whose partitions are swapped again and again, faster than handlers return, cannot wait for each other: draining waits for
 // handlers, never for acquisitions.
 func TestSwapsCannotWaitForEachOther(t *testing.T) {
+	natstest.Long(t)
 	var turn atomic.Int64
 	swap := types.StrategyFunc(func(_ context.Context, in types.AssignmentInput) ([]int, error) {
 		owners := make([]int, len(in.Partitions))
@@ -191,6 +194,7 @@ func TestSwapsCannotWaitForEachOther(t *testing.T) {
 
 // Row 25: the strategy is changed in a rolling deploy. Whichever version leads, every partition is owned at each step.
 func TestStrategyChangesInARollingDeploy(t *testing.T) {
+	natstest.Long(t)
 	for name, stop := range map[string][]parti.StopOption{"with grace": {parti.WithRestartGrace(time.Minute)}, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {

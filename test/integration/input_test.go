@@ -255,6 +255,7 @@ func TestStartWithoutPermission(t *testing.T) {
 
 // A value that the server would refuse for its size is named before anything of it is written, and again when the leader tries again.
 func TestPayloadOverTheServersLimit(t *testing.T) {
+	natstest.Long(t)
 	small := natstest.WithServerOptions(func(o *server.Options) { o.MaxPayload = 256 << 10 })
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		witness(t, env, "orders")

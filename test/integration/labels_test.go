@@ -78,6 +78,7 @@ func TestLabelSpills(t *testing.T) {
 
 // Workers with several labels are in several pools, and what they have of one counts in the others.
 func TestWorkerInSeveralPools(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		a := g.Start(1, parti.WithLabels("x"))[0]
 		both := g.Start(1, parti.WithLabels("x", "y"))[0]

@@ -16,6 +16,7 @@ import (
 // A login that is refused twice closes a connection for good, whatever MaxReconnects says, and so ends its Manager. With IgnoreAuthErrorAbort the
 // worker is degraded, and takes part again when the login is right.
 func TestRefusedLoginEndsTheManagerUnlessIgnored(t *testing.T) {
+	natstest.Long(t)
 	user := &server.User{Username: "u", Password: "secret"}
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		login := func(password string) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,7 @@ func TestStopWithMoreStuckHandlersThanCanBeNamed(t *testing.T) {
 // Who waits for handlers to return is not stuck, however many they are and whether or not they can be named. With a HandoffTimeout of for ever
 // nobody starts beside them.
 func TestManyDrainsAreNotBehind(t *testing.T) {
+	natstest.Long(t)
 	const n = 4 * types.MaxUnreturned
 	var slow atomic.Bool
 	grouptest.Bubble(t, func(g *grouptest.Group) {

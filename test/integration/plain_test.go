@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/kv"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
@@ -61,6 +62,7 @@ func aliasesStored(t *testing.T, g *grouptest.Group) map[string]int64 {
 // A group of both kinds: plain workers get their share in the batch of each commit, take part in scaling, and those that die are
 // replaced, whether their keys expire by themselves or not.
 func TestMixedGroup(t *testing.T) {
+	natstest.Long(t)
 	for _, keyTTL := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keys with a TTL: %v", keyTTL), func(t *testing.T) {
 			grouptest.Bubble(t, func(g *grouptest.Group) {

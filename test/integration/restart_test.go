@@ -170,6 +170,7 @@ func TestSeveralPooledRestartsAtOnce(t *testing.T) {
 
 // The grace outlives everything that could end it early: the last words in the store, the leader that heard them, and the next one too.
 func TestGraceSurvivesItsKeyAndItsLeaders(t *testing.T) {
+	natstest.Long(t)
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		named(g, 5)
 		g.WaitAllRunning(10 * time.Second)

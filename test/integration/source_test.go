@@ -15,6 +15,7 @@ import (
 // One worker of several cannot read the source, and leads: within two minutes another one does, so that new partitions are assigned. The one
 // without a source takes part all the same.
 func TestLeaderWithoutASourceStepsDown(t *testing.T) {
+	natstest.Long(t)
 	h := &heardHooks{}
 	grouptest.Bubble(t, func(g *grouptest.Group) {
 		bad := grouptest.NewSource()

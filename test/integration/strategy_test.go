@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/partigo/parti"
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/test/grouptest"
 	"github.com/partigo/parti/types"
@@ -18,6 +19,7 @@ func isTaken(err error) bool { return errors.Is(err, parti.ErrWorkerIDTaken) }
 
 // Row 26: whatever a strategy does wrong, the last good assignment stays and the partitions of dead workers are re-homed.
 func TestFaultyStrategyHarmsNobody(t *testing.T) {
+	natstest.Long(t)
 	var never chan struct{}
 	faults := map[string]func(ctx context.Context, in types.AssignmentInput) ([]int, error){
 		"error": func(context.Context, types.AssignmentInput) ([]int, error) { return nil, errors.New("no idea") },
