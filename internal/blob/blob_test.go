@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/partigo/parti/internal/blob"
-	"github.com/partigo/parti/internal/natstest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -136,7 +135,6 @@ func TestGetterErrorIsWrapped(t *testing.T) {
 
 // A bomb costs no more memory than the limit, whatever it claims.
 func TestBombIsBounded(t *testing.T) {
-	natstest.Long(t)
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	zeros := make([]byte, 1<<20)

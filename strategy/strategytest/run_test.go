@@ -55,7 +55,6 @@ func broken(fault func(ctx context.Context, in types.AssignmentInput, out []int)
 }
 
 func TestRunFindsEachFault(t *testing.T) {
-	natstest.Long(t)
 	var calls atomic.Int64
 	release := make(chan struct{})
 	defer close(release)
