@@ -277,7 +277,7 @@ func TestPayloadOfANewerSchemaEndsContending(t *testing.T) {
 	}, grouptest.Ignoring(append([]checker.Rule{checker.BlobForm, checker.UnknownOwner, checker.TermVersion, checker.TermEnded}, reissuing...)...))
 }
 
-// A worker that cannot read its slice says so, once, and is not ready; the others are. The leader hears from the others of a commit that
+// A worker that cannot read its slice says so, once, and is not ready; the other follower is. The leader hears from the others of a commit that
 // it did not make, finds that it is damaged, and replaces it.
 func TestSliceThatIsMissing(t *testing.T) {
 	said := &warnings{}
@@ -303,7 +303,9 @@ func TestSliceThatIsMissing(t *testing.T) {
 		g.Sleep(time.Second)
 		for _, x := range g.Live() {
 			s := x.Manager.Status()
-			require.Equal(t, x != w, s.Ready(), "%+v", s)
+			if !s.Leading { // it cannot build on the damaged commit either, and may have tried often enough to say so
+				require.Equal(t, x != w, s.Ready(), "%+v", s)
+			}
 			require.Equal(t, x == w, s.Behind, "%+v", s)
 		}
 		attempts := 0
