@@ -8,7 +8,6 @@ import (
 
 	"github.com/partigo/parti/election"
 	"github.com/partigo/parti/internal/natstest"
-	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,15 +15,7 @@ import (
 // the workers; the one says nothing of the other.
 func TestDegradedByOrdersThatCannotBeListed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
-		m := newTestManager(t, env.Connect("w").JS())
-		buckets, err := m.findBuckets(context.Background())
-		require.NoError(t, err)
-		p, err := m.assemble(buckets, make(chan error, 1))
-		require.NoError(t, err)
-		require.True(t, m.setParts(p))
-		require.NoError(t, p.feed.start())
-		p.heartbeats.Close()
-		m.health.setPhase(types.StateStable, "test")
+		m := assembled(t, env)
 		const term = 5
 		gaveUp := make(chan error, 1)
 		c := m.calculatorConfig(election.Term{Revision: term}, nil, gaveUp)

@@ -16,15 +16,7 @@ import (
 // the next commit, and with the term; and what the calculator of a former term says counts nothing.
 func TestDegradedByCommitsThatFail(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
-		m := newTestManager(t, env.Connect("w").JS())
-		buckets, err := m.findBuckets(context.Background())
-		require.NoError(t, err)
-		p, err := m.assemble(buckets, make(chan error, 1))
-		require.NoError(t, err)
-		require.True(t, m.setParts(p))
-		require.NoError(t, p.feed.start())
-		p.heartbeats.Close()
-		m.health.setPhase(types.StateStable, "test")
+		m := assembled(t, env)
 		const first, second = 5, 9
 		former := m.calculatorConfig(election.Term{Revision: first}, nil, make(chan error, 1)).OnPublish
 		present := m.calculatorConfig(election.Term{Revision: second}, nil, make(chan error, 1)).OnPublish

@@ -13,19 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// assembled returns a stable Manager with all its parts, of which none but the feed has started: a test can be its calculator.
+func assembled(t *testing.T, env *natstest.Env) *Manager {
+	t.Helper()
+	m := newTestManager(t, env.Connect("w").JS())
+	buckets, err := m.findBuckets(context.Background())
+	require.NoError(t, err)
+	p, err := m.assemble(buckets, make(chan error, 1))
+	require.NoError(t, err)
+	require.True(t, m.setParts(p))
+	require.NoError(t, p.feed.start())
+	p.heartbeats.Close()
+	m.health.setPhase(types.StateStable, "test")
+	return m
+}
+
 // The calculator of a term may take a moment to end, where its calls hang. What it says when the term is over changes nothing any more, and
 // nothing about the next term.
 func TestLateWordsOfAFormerTerm(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
-		m := newTestManager(t, env.Connect("w").JS())
-		buckets, err := m.findBuckets(context.Background())
-		require.NoError(t, err)
-		p, err := m.assemble(buckets, make(chan error, 1))
-		require.NoError(t, err)
-		require.True(t, m.setParts(p))
-		require.NoError(t, p.feed.start())
-		p.heartbeats.Close()
-		m.health.setPhase(types.StateStable, "test")
+		m := assembled(t, env)
 		const first, second = 5, 9
 		former := m.calculatorConfig(election.Term{Revision: first}, nil, make(chan error, 1))
 		present := m.calculatorConfig(election.Term{Revision: second}, nil, make(chan error, 1))

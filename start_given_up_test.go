@@ -1,12 +1,10 @@
 package parti
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,29 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // A start that somebody gives up says so, and blames neither the server nor the address, unless it had waited for the server.
 func TestStartThatIsGivenUp(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		c := env.Connect("w")
-		log := &logged{}
+		log := &natstest.Buffer{}
 		start := func(ctx context.Context, meanwhile func(m *Manager)) error {
 			m, err := NewManager(c.JS(), source.Static(types.NewPartition("a")), strategy.Sticky(), WithWaitForServer(),
 				WithLogger(slog.New(slog.NewTextHandler(log, nil))))

@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
 )
 
 // Of a source that does not answer the log says whether there is a list to go on with.
 func TestLogOfASourceThatFails(t *testing.T) {
-	var log lockedBuffer
+	var log natstest.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	v := newSourceView(&Config{SourceInterval: time.Minute})
 	look := func(err error) {

@@ -71,7 +71,7 @@ func TestMonitorComplainsOnce(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, env *natstest.Env) {
 		e := newCalcEnv(t, env)
 		e.fleet.join("a")
-		var log lockedBuffer
+		var log natstest.Buffer
 		m := startMonitor(e, func(m *WorkerMonitor) { m.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		bucket, err := env.Connect("scribe").JS().KeyValue(t.Context(), "g-heartbeat")
 		require.NoError(t, err)
@@ -103,24 +103,6 @@ func TestMonitorComplainsOnce(t *testing.T) {
 		l.merge(listing{entries: map[string]kv.Entry{}})
 		require.Empty(t, l.refused, "it is gone")
 	})
-}
-
-// lockedBuffer can be read while it is written.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func TestMonitorAfterACut(t *testing.T) {

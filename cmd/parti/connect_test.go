@@ -47,7 +47,7 @@ func TestConnectingTakesAsLongAsItMay(t *testing.T) {
 	b := newBench(t)
 	addr := slowly(t, strings.TrimPrefix(b.Server.URL(), "nats://"), 2500*time.Millisecond)
 	for timeout, want := range map[string]int{"1m": exitNoGroup, "1s": exitFailed} {
-		var out, errs buffer
+		var out, errs natstest.Buffer
 		require.Equal(t, want, run(t.Context(), []string{"inspect", "nothing", "-server", addr, "-timeout", timeout}, &out, &errs), errs.String())
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/partigo/parti/internal/groupspec"
 	"github.com/partigo/parti/internal/natstest"
 	"github.com/partigo/parti/kv"
-	"github.com/partigo/parti/source"
 	"github.com/partigo/parti/strategy"
 	"github.com/partigo/parti/types"
 	"github.com/stretchr/testify/require"
@@ -27,7 +26,7 @@ func TestCoordinatorEndsWithItsConnection(t *testing.T) {
 	b := newBench(t)
 	w := b.worker("orders", numbers(8), strategy.Sticky(), parti.WithRole(parti.RoleFollower))
 	for _, args := range [][]string{{"orders"}, {"-all"}} {
-		var out, errs buffer
+		var out, errs natstest.Buffer
 		c, _ := find("coordinator")
 		fs, conn, do := c.flags(&errs)
 		rest, err := parse(fs, append(args, "-poll", "200ms", "-server", b.Server.URL()))
@@ -65,7 +64,7 @@ func TestCoordinatorOutlastsRefusedLogins(t *testing.T) {
 	opts := []parti.Option{parti.WithRole(parti.RoleFollower), parti.WithStorage(jetstream.FileStorage)}
 	w := b.worker("orders", numbers(8), strategy.Sticky(), opts...)
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errs buffer
+	var out, errs natstest.Buffer
 	code := make(chan int, 1)
 	url := strings.Replace(b.Server.URL(), "nats://", "nats://lead:secret@", 1)
 	go func() { code <- run(ctx, []string{"coordinator", "orders", "-server", url}, &out, &errs) }()
@@ -117,9 +116,7 @@ func TestCoordinatorKeepsTheOtherGroups(t *testing.T) {
 // With -all a group that is gone is looked for by nobody, and led when it is there again.
 func TestCoordinatorForgetsWhatIsGone(t *testing.T) {
 	b := newBench(t)
-	own := source.Func(func(context.Context) ([]types.Partition, error) {
-		return []types.Partition{types.NewPartition("0")}, nil
-	})
+	own := ownCode()
 	follower := parti.WithRole(parti.RoleFollower)
 	w := b.worker("tmp", own, strategy.Sticky(), follower)
 	_, errs, _ := b.background("coordinator", "-all", "-poll", "100ms")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,22 +23,11 @@ import (
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
-// buffer can be written to by many and read meanwhile.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+// ownCode is a source that no coordinator can have.
+func ownCode() types.PartitionSource {
+	return source.Func(func(context.Context) ([]types.Partition, error) {
+		return []types.Partition{types.NewPartition("0")}, nil
+	})
 }
 
 // bench is a server and the command beside it.
@@ -57,7 +45,7 @@ func (b bench) run(args ...string) (code int, stdout, stderr string) {
 	if args = append(args, "-server", b.Server.URL()); args[0] != "coordinator" {
 		args = append(args, "-timeout", "1m") // a machine may be busy for longer than the default
 	}
-	var out, errs buffer
+	var out, errs natstest.Buffer
 	code = run(context.Background(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
@@ -70,9 +58,9 @@ func (b bench) done(args ...string) string {
 }
 
 // background runs the command until end is called or the test is over; end returns the exit code.
-func (b bench) background(args ...string) (stdout, stderr *buffer, end func() int) {
+func (b bench) background(args ...string) (stdout, stderr *natstest.Buffer, end func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var out, errs buffer
+	var out, errs natstest.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, append(args, "-server", b.Server.URL()), &out, &errs) }()
 	end = sync.OnceValue(func() int {
@@ -148,7 +136,7 @@ func TestUsage(t *testing.T) {
 		{"inspect x -nkey /does/not/exist", exitUsage, "-nkey"},
 		{"inspect x -tlscert a", exitUsage, "-tlscert and -tlskey go together"},
 	} {
-		var out buffer
+		var out natstest.Buffer
 		require.Equal(t, c.code, run(context.Background(), strings.Fields(c.args), &out, &out), c.args)
 		require.Contains(t, out.String(), c.says, c.args)
 	}
@@ -262,9 +250,7 @@ func TestCoordinatorIsEarly(t *testing.T) {
 // What is not the command's to lead is refused, in words, unless the flags say what is missing.
 func TestCoordinatorRefuses(t *testing.T) {
 	b := newBench(t)
-	own := source.Func(func(context.Context) ([]types.Partition, error) {
-		return []types.Partition{types.NewPartition("0")}, nil
-	})
+	own := ownCode()
 	follower := parti.WithRole(parti.RoleFollower)
 	custom := b.worker("custom", own, strategy.Sticky(), follower)
 	odd := b.worker("odd", numbers(3), strategy.ConsistentHash(strategy.WithLoadFactor(1.5)), follower)
@@ -296,9 +282,7 @@ func TestCoordinatorOfAll(t *testing.T) {
 	b := newBench(t)
 	follower := parti.WithRole(parti.RoleFollower)
 	first := b.worker("first", source.Static(types.NewPartition("a"), types.NewPartition("b")), strategy.Sticky(), follower)
-	own := source.Func(func(context.Context) ([]types.Partition, error) {
-		return []types.Partition{types.NewPartition("0")}, nil
-	})
+	own := ownCode()
 	b.worker("custom", own, strategy.Sticky(), follower)
 	out, errs, end := b.background("coordinator", "-all", "-poll", "200ms")
 	b.waitOwned(2, first)

@@ -35,13 +35,13 @@ func documentedUsers(t *testing.T) []*server.User {
 
 // ender is a writer that ends what is going on when something is written: an error, or what the server refuses.
 type ender struct {
-	buffer
+	natstest.Buffer
 	end context.CancelFunc
 }
 
 func (e *ender) Write(p []byte) (int, error) {
 	defer e.end()
-	return e.buffer.Write(p)
+	return e.Buffer.Write(p)
 }
 
 // The commands work with the permissions that docs/OPERATIONS.md gives them, the server refuses nothing, and without any one of them there is
@@ -74,7 +74,7 @@ func TestDocumentedPermissionsOfCommands(t *testing.T) {
 	run := func(user, args string) (code int, errs string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		out, failure := buffer{}, ender{end: cancel}
+		out, failure := natstest.Buffer{}, ender{end: cancel}
 		url := strings.Replace(b.Server.URL(), "nats://", "nats://"+user+":secret@", 1)
 		code = run(ctx, append(strings.Fields(args), "-timeout", "1m", "-server", url), &out, &failure)
 		return code, failure.String()
