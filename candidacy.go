@@ -91,8 +91,7 @@ func (m *Manager) sourced(err error, failed int, since time.Time) error {
 	if failed < stalledListings || stalled < sourcePatience<<min(l.sourceless, mostPatience) {
 		return nil
 	}
-	calc := l.calculator()
-	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID(), m.set.HeartbeatTTL) {
+	if !m.somebodyMayFollow() {
 		return nil
 	}
 	l.sourceless++
@@ -115,14 +114,19 @@ func (m *Manager) holds(term uint64, h assignment.Hold) error {
 	if lasted <= heldPatience*m.set.HeartbeatTTL<<min(l.troubled, mostPatience) {
 		return nil
 	}
-	calc := l.calculator()
-	if calc == nil || !mayFollow(calc.Monitor().Workers(), m.WorkerID(), m.set.HeartbeatTTL) {
+	if !m.somebodyMayFollow() {
 		return nil
 	}
 	if l.troubledIn != term {
 		l.troubled, l.troubledIn = l.troubled+1, term
 	}
 	return errors.New(said)
+}
+
+// somebodyMayFollow reports whether this leader sees another worker that may lead.
+func (m *Manager) somebodyMayFollow() bool {
+	calc := m.lead.calculator()
+	return calc != nil && mayFollow(calc.Monitor().Workers(), m.WorkerID(), m.set.HeartbeatTTL)
 }
 
 // mayFollow reports whether a worker other than self is there, heard of within ttl, that may lead.
