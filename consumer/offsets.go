@@ -65,7 +65,7 @@ func ensureOffsets(ctx context.Context, js jetstream.JetStream, c *config) (*kv.
 	}
 	if err != nil {
 		stream := "KV_" + c.offsets
-		err = kv.PermissionError(js.Conn(), "open", err, apiPrefix(js)+"STREAM.INFO."+stream, apiPrefix(js)+"STREAM.CREATE."+stream)
+		err = kv.PermissionError(js.Conn(), "open", err, kv.APIPrefix(js)+"STREAM.INFO."+stream, kv.APIPrefix(js)+"STREAM.CREATE."+stream)
 		return nil, fmt.Errorf("consumer: offsets bucket %q: %w", c.offsets, err)
 	}
 	status, err := bucket.Status(ctx)

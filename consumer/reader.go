@@ -103,7 +103,7 @@ func NewReader(js jetstream.JetStream, group string, partitions int, opts ...Opt
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
-	r.manager, r.nc, r.api = m, js.Conn(), apiPrefix(js)
+	r.manager, r.nc, r.api = m, js.Conn(), kv.APIPrefix(js)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.renewConnection()
 	for p := range partitions {

@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const ackPrefix = "$JS.ACK."
@@ -82,17 +80,6 @@ func pullRequest(n, maxBytes int, expires, heartbeat time.Duration) []byte {
 	b = append(b, `,"idle_heartbeat":`...)
 	b = strconv.AppendInt(b, int64(heartbeat), 10)
 	return append(b, '}')
-}
-
-// apiPrefix is what the subjects of the JetStream API begin with in this context's domain.
-func apiPrefix(js jetstream.JetStream) string {
-	switch o := js.Options(); {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	}
-	return "$JS.API."
 }
 
 // matches reports whether the subject is one that the filter, which may have wildcards, selects.

@@ -184,7 +184,7 @@ func probes(js jetstream.JetStream, bucket string) []*nats.Msg {
 		"CONSUMER.MSG.NEXT." + s.Stream() + "." + probe,
 		"CONSUMER.DELETE." + s.Stream() + "." + probe,
 	} {
-		msgs = append(msgs, &nats.Msg{Subject: apiPrefix(js) + call})
+		msgs = append(msgs, &nats.Msg{Subject: APIPrefix(js) + call})
 	}
 	return msgs
 }
@@ -202,8 +202,8 @@ const (
 	defaultTimeout = 5 * time.Second
 )
 
-// apiPrefix is what the subjects of the JetStream API begin with in this context's domain.
-func apiPrefix(js jetstream.JetStream) string {
+// APIPrefix is what the subjects of the JetStream API begin with in this context's domain.
+func APIPrefix(js jetstream.JetStream) string {
 	switch o := js.Options(); {
 	case o.Domain != "":
 		return "$JS." + o.Domain + ".API."

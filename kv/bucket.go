@@ -303,7 +303,7 @@ func mend(want, have jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 
 // apiError gives the errors of the JetStream API names that say what to do. The call is what the API's subject ends with.
 func apiError(js jetstream.JetStream, op, call string, err error) error {
-	err = PermissionError(js.Conn(), op, err, apiPrefix(js)+call)
+	err = PermissionError(js.Conn(), op, err, APIPrefix(js)+call)
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, types.ErrPermission):

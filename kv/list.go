@@ -61,7 +61,7 @@ func (s *Store) list(ctx context.Context, headersOnly bool, filters []string) (m
 			err = errors.New("what was counted kept vanishing before it was delivered")
 		}
 		if err != nil {
-			err = PermissionError(s.js.Conn(), "list", err, apiPrefix(s.js)+"CONSUMER.")
+			err = PermissionError(s.js.Conn(), "list", err, APIPrefix(s.js)+"CONSUMER.")
 			return nil, fmt.Errorf("%w: %q: %w", types.ErrPartialListing, filters, readError("list", s.bucket, err))
 		}
 	}
@@ -200,7 +200,7 @@ func (l *listing) request(n uint64) error {
 		return err
 	}
 	l.pulls++
-	subject := apiPrefix(js) + "CONSUMER.MSG.NEXT." + l.store.Stream() + "." + l.consumer.CachedInfo().Name
+	subject := APIPrefix(js) + "CONSUMER.MSG.NEXT." + l.store.Stream() + "." + l.consumer.CachedInfo().Name
 	return js.Conn().PublishRequest(subject, l.replyTo(), req)
 }
 

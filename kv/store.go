@@ -50,7 +50,7 @@ type Store struct {
 func OpenStore(ctx context.Context, js jetstream.JetStream, bucket string, markerTTL time.Duration) (*Store, error) {
 	stream, err := js.Stream(ctx, streamName(bucket))
 	if err != nil {
-		return nil, readError("open", bucket, PermissionError(js.Conn(), "open", err, apiPrefix(js)+"STREAM.INFO."))
+		return nil, readError("open", bucket, PermissionError(js.Conn(), "open", err, APIPrefix(js)+"STREAM.INFO."))
 	}
 	return &Store{js: js, stream: stream, bucket: bucket, markerTTL: markerTTL}, nil
 }
@@ -84,7 +84,7 @@ func (s *Store) subject(key string) string { return "$KV." + s.bucket + "." + ke
 
 // publishSubject is where key is published to: in another domain, through its API.
 func (s *Store) publishSubject(key string) string {
-	if p := apiPrefix(s.js); p != defaultAPIPrefix {
+	if p := APIPrefix(s.js); p != defaultAPIPrefix {
 		return p + s.subject(key)
 	}
 	return s.subject(key)
@@ -96,7 +96,7 @@ func (s *Store) key(subject string) string { return strings.TrimPrefix(subject, 
 func (s *Store) Get(ctx context.Context, key string) (Entry, error) {
 	m, err := s.stream.GetLastMsgForSubject(ctx, s.subject(key))
 	if err != nil {
-		return Entry{}, readError("get", key, PermissionError(s.js.Conn(), "get", err, apiPrefix(s.js)+"DIRECT.GET."+s.Stream()+"."))
+		return Entry{}, readError("get", key, PermissionError(s.js.Conn(), "get", err, APIPrefix(s.js)+"DIRECT.GET."+s.Stream()+"."))
 	}
 	return Entry{Key: key, Value: m.Data, Revision: m.Sequence, Op: opOf(m.Header), Created: m.Time}, nil
 }
@@ -164,7 +164,7 @@ func (s *Store) writeError(op, key string, err error) error {
 func (s *Store) Forget(ctx context.Context, key string, revision uint64) error {
 	err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(key)), jetstream.WithPurgeSequence(revision+1))
 	if err != nil {
-		err = PermissionError(s.js.Conn(), "forget", err, apiPrefix(s.js)+"STREAM.PURGE.")
+		err = PermissionError(s.js.Conn(), "forget", err, APIPrefix(s.js)+"STREAM.PURGE.")
 		return fmt.Errorf("kv: forget %q: %w", key, err)
 	}
 	return nil
